@@ -56,8 +56,8 @@ def check(
         sample, sample_notes = sample_log(
             logs.logs, logs.format, logs.storage_options, logs.task, logs.reward
         )
-        named = [name.strip() for name in context.split(",") if name.strip()]
-        proposed = propose_schema(sample, logs.roles, named, id)
+        context_columns = [name.strip() for name in context.split(",") if name.strip()]
+        proposed = propose_schema(sample, logs.roles, context_columns, id)
     else:
         for name, value in (("--context", context), ("--write-schema", write_schema)):
             if value:

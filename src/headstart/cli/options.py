@@ -140,8 +140,8 @@ def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
     _, *others = inspect.signature(command, eval_str=True).parameters.values()
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        command(LogOptions(**{name: given.pop(name) for name in fields}), **given)
+    def run(**values: Any) -> None:
+        command(LogOptions(**{name: values.pop(name) for name in fields}), **values)
 
     parameters = [
         parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in (*fields.values(), *others)

@@ -40,8 +40,8 @@ class Uniform(Rule):
             arm = draw_arm(everyone, rng)
             return Pick(arm, float(scores[arm]), True)
         arms = select_by_uniform(everyone, rng.random(everyone.shape[:-1]))
-        chosen = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
-        return Pick(arms, chosen, np.ones(arms.shape, dtype=bool))
+        arm_scores = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
+        return Pick(arms, arm_scores, np.ones(arms.shape, dtype=bool))
 
     def propensities(
         self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None

@@ -86,8 +86,8 @@ class Thompson(Indexed):
         """xᵀθ̃."""
         theta = belief.draw(rng, self.draw_scale(belief))
         if theta.ndim == 1:
-            sampled: Array = contexts @ theta
-            return sampled
+            scores: Array = contexts @ theta
+            return scores
         batched: Array = (contexts @ theta[..., None])[..., 0]
         return batched
 

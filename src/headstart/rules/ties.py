@@ -70,8 +70,8 @@ def select_by_uniform(mask: Mask, uniform: Array) -> npt.NDArray[np.intp]:
     """
     counts = mask.cumsum(-1)
     total = counts[..., -1]
-    wanted = np.minimum((uniform * total).astype(np.intp), total - 1)
-    arms: npt.NDArray[np.intp] = (counts > wanted[..., None]).argmax(-1)
+    position = np.minimum((uniform * total).astype(np.intp), total - 1)
+    arms: npt.NDArray[np.intp] = (counts > position[..., None]).argmax(-1)
     return arms
 
 

@@ -61,10 +61,10 @@ def gated_log_gap(values: Array, count: Any) -> Ranks:
     >>> gated_log_gap(np.array([1.3, 1.1, 0.9, 0.7]), 100)
     array(4)
     """
-    found, gap = best_log_gap(values, count)
+    best, gap = best_log_gap(values, count)
     dim = values.shape[-1]
     xp = array_namespace(gap, count)
-    rank: Ranks = xp.where(gap > white_log_gap(dim, count), found, dim)
+    rank: Ranks = xp.where(gap > white_log_gap(dim, count), best, dim)
     return rank
 
 

@@ -58,12 +58,12 @@ def gram_eigenvalue(
     n = checks.positive("rounds", rounds)
     if printed:
         return math.log(n)
-    seen = n * checks.positive("spread", spread)
+    information = n * checks.positive("spread", spread)
     doubt = math.log(
         checks.integer("dim", dim, 1) / checks.fraction("delta", delta, open_ends=True)
     )
-    short = math.sqrt(2.0 * doubt / seen)
-    return checks.non_negative("lam", lam) + seen * max(0.0, 1.0 - short)
+    short = math.sqrt(2.0 * doubt / information)
+    return checks.non_negative("lam", lam) + information * max(0.0, 1.0 - short)
 
 
 def ridge_error(

@@ -117,9 +117,9 @@ def regress(first: Indices, other: Indices, rest: Array, sides: Array) -> Array:
     factors[:, 0] = 1.0  # the row's own constant, b
     width = factors.shape[1]
     upper, right = np.triu_indices(width)
-    known = csr_array((np.ones(len(rest)), other, first), shape=shape)
+    is_rated = csr_array((np.ones(len(rest)), other, first), shape=shape)
     errors = csr_array((rest - sides[other, 0], other, first), shape=shape)
-    products = np.asarray(known @ (factors[:, upper] * factors[:, right]))
+    products = np.asarray(is_rated @ (factors[:, upper] * factors[:, right]))
     grams = np.empty((shape[0], width, width))
     grams[:, upper, right] = grams[:, right, upper] = products
     grams += RIDGE * np.eye(width)

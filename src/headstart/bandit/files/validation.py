@@ -266,10 +266,10 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
             size = 1.0 / np.maximum(np.abs(prior.mean) / MAX_VALUE, 1.0)
             task = Evidence.of(np.diag(size), size * prior.mean + prior.noise)
             task = task.replace(forced=task if transfer.keeps_forced else None)
-            folded = transfer.fold(state, task)
-            transfer.prior(folded)
+            state_with_task = transfer.fold(state, task)
+            transfer.prior(state_with_task)
             if transfer.reversible:
-                transfer.prior(transfer.fold(folded, task, -1.0))
+                transfer.prior(transfer.fold(state_with_task, task, -1.0))
 
 
 def check_symmetric(arrays: dict[str, npt.NDArray[Any]]) -> None:

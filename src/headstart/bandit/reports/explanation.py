@@ -253,7 +253,7 @@ def explain_choice(
         average.predict(coefficient_rows),
         level,
         fields,
-        rewards.explained,
+        rewards.quantity,
     )
 
 

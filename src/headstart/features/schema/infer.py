@@ -65,8 +65,8 @@ class Review(NamedTuple):
     def __str__(self) -> str:
         cells = [["column", "role", "field", "values", ""]]
         for name, role, field, summary, notes in self.columns:
-            shown = (name, role, repr(field or "–").strip("'"), summary)
-            cells.append([*map(shorten, shown), notes])
+            texts = (name, role, repr(field or "–").strip("'"), summary)
+            cells.append([*map(shorten, texts), notes])
         widths = [max(len(row[at]) for row in cells) for at in range(4)]
         lines = [f"{self.rows} rows"]
         for row in cells:
@@ -99,9 +99,9 @@ def propose(
     if not lengths or lengths == {0}:
         raise InputError("frame must have at least one row; got none")
     names_of: dict[str, list[str]] = {}
-    for argument, given in (("context", context), ("ignore", ignore)):
-        listed = checks.entries(argument, given, "a list of column names")
-        names_of[argument] = [check_column(argument, name, columns) for name in listed]
+    for argument, value in (("context", context), ("ignore", ignore)):
+        entries = checks.entries(argument, value, "a list of column names")
+        names_of[argument] = [check_column(argument, name, columns) for name in entries]
     for argument, name in (("task", task), ("reward", reward)):
         if name is not None:
             check_column(argument, name, columns)
@@ -168,8 +168,8 @@ def column_values(name: object, column: Any) -> list[Any]:
 def check_column(argument: str, name: object, columns: Collection[str]) -> str:
     """The name of a column of the table."""
     if not isinstance(name, str) or name not in columns:
-        known = ", ".join(map(checks.describe, columns))
-        raise checks.refuse(argument, f"a column of the table ({shorten(known)})", name)
+        column_names = ", ".join(map(checks.describe, columns))
+        raise checks.refuse(argument, f"a column of the table ({shorten(column_names)})", name)
     return name
 
 
@@ -288,8 +288,8 @@ def mostly_numbers(present: Sequence[str]) -> str:
     others = [text for text in present if not IS_NUMBER.fullmatch(text.strip())]
     if len(others) > 0.1 * len(present):
         return ""
-    shown = ", ".join(map(repr, distinct(others)[:3]))
-    return f"numbers, except {shown} in {len(others)} rows: empty these for number()"
+    examples = ", ".join(map(repr, distinct(others)[:3]))
+    return f"numbers, except {examples} in {len(others)} rows: empty these for number()"
 
 
 def find_copies(

@@ -103,8 +103,8 @@ class Schema:
         names |= {name for name, _ in context_fields}
         if id in dict(context_fields):
             raise InputError(f"context must not have the field {id!r}, the id of an action")
-        listed = checks.entries("ignore", ignore, "a list of names")
-        ignore = tuple(sorted({check_name("ignore", name) for name in listed}))
+        entries = checks.entries("ignore", ignore, "a list of names")
+        ignore = tuple(sorted({check_name("ignore", name) for name in entries}))
         for name in ignore:
             if name in names or name == id:
                 raise InputError(f"ignore must not name a field of the schema; got {name!r}")
@@ -347,10 +347,10 @@ def check_crosses(
     order = {name: place for place, (name, _) in enumerate((*context, *action))}
     want = 'a list of pairs of fields, or "all"'
     pairs = set()
-    for given in checks.entries("crosses", crosses, want):
-        pair = checks.entries("crosses", given, want)
+    for entry in checks.entries("crosses", crosses, want):
+        pair = checks.entries("crosses", entry, want)
         if len(pair) != 2:
-            raise checks.refuse("crosses", want, given)
+            raise checks.refuse("crosses", want, entry)
         for name in pair:
             if not isinstance(name, str) or name not in order:
                 hint = ""

@@ -104,12 +104,12 @@ def play_jobs(
     if execution.executor is not None and jobs and not on_gpu:
         yield from play_remotely(jobs, execution.executor, engine, report)
     elif execution.processes == 1 or len(jobs) <= 1 or on_gpu:
-        played = 0.0
+        rounds_played = 0.0
 
         def count(rounds: int) -> None:
-            nonlocal played
-            played += rounds
-            report(played)
+            nonlocal rounds_played
+            rounds_played += rounds
+            report(rounds_played)
 
         for index, job in enumerate(jobs):
             yield index, play(job, count, engine)
@@ -130,12 +130,12 @@ def map_jobs(
     function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], execution: Execution
 ) -> list[Any]:
     """``function(*job)`` of every job, in the order of the jobs."""
-    given = execution.executor
-    if not jobs or (given is None and execution.processes == 1):
+    executor = execution.executor
+    if not jobs or (executor is None and execution.processes == 1):
         return [function(*job) for job in jobs]
-    own = pool_executor(execution.processes) if given is None else contextlib.nullcontext(given)
-    with own as executor:
-        results = dict(executor(jobs, call_remotely, function))
+    pool = contextlib.nullcontext(executor) if executor else pool_executor(execution.processes)
+    with pool as run_jobs:
+        results = dict(run_jobs(jobs, call_remotely, function))
     return [results[index] for index in range(len(jobs))]
 
 
@@ -207,7 +207,7 @@ def play_remotely(
     """
     seeds = [(index, at) for index, job in enumerate(jobs) for at in range(len(job.seeds))]
     parts: list[dict[int, dict[str, Trace]]] = [{} for _ in jobs]
-    played = 0.0
+    rounds_played = 0.0
     results = iter(executor(seeds, play_seed, list(jobs), engine))
     try:
         for which, traces in results:
@@ -216,8 +216,8 @@ def play_remotely(
             part[at] = traces
             if len(part) == size:
                 yield index, concatenate([part.pop(each) for each in range(size)])
-            played += jobs[index].work / size
-            report(played)
+            rounds_played += jobs[index].work / size
+            report(rounds_played)
     finally:
         if isinstance(results, Generator):
             results.close()

@@ -58,7 +58,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
     if true is not None:
         notes.append(Note("true q", x=true))
     seeds, bands = describe_seeds(table)
-    shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
+    intervals = "bands are 95 % intervals over seeds" if bands else "no intervals"
     panel = Panel(
         table,
         "q",
@@ -69,7 +69,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
     return panel_figure(
         name,
         "Total regret against the rank of the projection",
-        f"Total regret when q directions are projected away: mean over {seeds}, {shown}; "
+        f"Total regret when q directions are projected away: mean over {seeds}, {intervals}; "
         f"q = 0 is no projection. {'; '.join(best)}.",
         [panel],
         (SINGLE, 2.6 if len(styles) == 1 else 2.9),
@@ -125,7 +125,7 @@ def subspace_error(
         )
     ]
     seeds, bands = describe_seeds(squared)
-    shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
+    intervals = "bands are 95 % intervals over seeds" if bands else "no intervals"
     table = pl.concat(
         part.with_columns(quantity=pl.lit(quantity))
         for part, quantity in ((squared, "E[W]²"), (second, "E[W²]"))
@@ -139,7 +139,7 @@ def subspace_error(
         "Error of the learned subspace against tasks",
         f"Relative error of E[W]² (left) and of E[W²] (right), with W a new task's distance from "
         f"the learned subspace, where there is one yet: mean over the last {window} tasks and "
-        f"{seeds}, {shown} (a band that reaches the bottom includes 0).",
+        f"{seeds}, {intervals} (a band that reaches the bottom includes 0).",
         panels,
         (DOUBLE, 2.7),
         6,
@@ -158,13 +158,13 @@ def rolling_mean(probes: pl.DataFrame, variance: float, power: float, window: in
     scaled = pl.col("value") / checks.positive("variance", variance) ** power
     # A projection onto everything leaves 0 up to rounding.
     nothing = 1e-9 ** (2 * power)
-    known = probes.with_columns(value=scaled, task=pl.col("task") + 1).filter(
+    valid = probes.with_columns(value=scaled, task=pl.col("task") + 1).filter(
         pl.col("value").is_finite() & (pl.col("value") > nothing)
     )
-    if known.is_empty():
+    if valid.is_empty():
         raise InputError("probes must have values above 0: no policy projects anything away")
     mean = pl.col("value").rolling_mean(window, min_samples=1)
-    smooth = known.sort("policy", "seed", "task").with_columns(mean.over("policy", "seed"))
+    smooth = valid.sort("policy", "seed", "task").with_columns(mean.over("policy", "seed"))
     return mean_over_seeds(smooth, ["policy", "task"], "value")
 
 
@@ -172,10 +172,10 @@ def relative_error(table: pl.DataFrame, ratio: Any) -> pl.DataFrame:
     """|ratio − 1|, with the interval of the ratio carried over: down to 0 if it includes 1."""
     import polars as pl
 
-    bent = table.with_columns(ratio - 1)
+    difference = table.with_columns(ratio - 1)
     low, high = pl.col("low"), pl.col("high")
     nearest = pl.min_horizontal(low.abs(), high.abs())
-    return bent.with_columns(
+    return difference.with_columns(
         mean=pl.col("mean").abs(),
         low=pl.when(low.is_null()).then(None).when(low * high <= 0).then(0.0).otherwise(nearest),
         high=pl.when(low.is_null()).then(None).otherwise(pl.max_horizontal(low.abs(), high.abs())),

@@ -156,8 +156,8 @@ def call(target: str, key: str, shapes: Sequence[Sequence[int]], *arrays: Any) -
     """Arrays of these shapes, in double precision, that the target leaves."""
     library: Any = jax
     results = [library.ShapeDtypeStruct(tuple(shape), np.float64) for shape in shapes]
-    found: list[Any] = library.ffi.ffi_call(target, results)(*arrays, key=key)
-    return found
+    outputs: list[Any] = library.ffi.ffi_call(target, results)(*arrays, key=key)
+    return outputs
 
 
 def handle(run: Callable[[str, int, list[int]], None], on_gpu: bool, call: Any) -> int | None:
@@ -165,8 +165,8 @@ def handle(run: Callable[[str, int, list[int]], None], on_gpu: bool, call: Any) 
     frame = call.contents
     if frame.extension and frame.extension.contents.kind == METADATA:
         version = frame.extension.contents.metadata.contents.version
-        known = frame.interface.contents.version if frame.interface else FIRST_VERSION
-        version.major, version.minor = known.major, known.minor
+        spoken = frame.interface.contents.version if frame.interface else FIRST_VERSION
+        version.major, version.minor = spoken.major, spoken.minor
         return None
     if frame.stage != EXECUTE:
         return None

@@ -45,32 +45,32 @@ class Learner:
         world: Synthetic,
         *,
         wide: bool = True,
-        shown: Any = None,
+        first_contexts: Any = None,
     ) -> None:
-        """``shown`` are the contexts of the first round, (seeds, arms, d)."""
+        """``first_contexts`` are the contexts of the first round, (seeds, arms, d)."""
         real = jnp.float64 if wide else jnp.float32
         rules, shape = loop_forms(policies), (len(policies), seeds)
         dim = world.dim + any(policy.intercept for policy in policies)
         means, roots = np.zeros((*shape, dim)), np.zeros((*shape, dim, dim))
         amounts = np.zeros(shape)
-        found: dict[Any, Group] = {}
+        groups: dict[Any, Group] = {}
         for at, policy in enumerate(policies):
             noise = world.noise if policy.knows_noise else None
             transfer = policy.transfer.with_constant(policy.intercept)
             forced = rules[at].forced_of(MOST_ROUNDS) if transfer.keeps_forced else None
             group = Group((at,), Constant(transfer), world.dim + policy.intercept, noise, forced)
-            prior = transfer.prior(initial_state(group, seeds, shown))
+            prior = transfer.prior(initial_state(group, seeds, first_contexts))
             own_dim = slice(group.dim)
             means[at][:, own_dim], roots[at][:, own_dim, own_dim] = prior.mean, prior.root
             amounts[at] = rules[at].multiplier * np.broadcast_to(prior.noise, (seeds,))
             if not transfer.prior_is_known(noise):
                 # A rule with forced rounds leaves other evidence than one without.
                 key = group._replace(places=())
-                places = found[key].places if key in found else ()
-                found[key] = group._replace(places=(*places, at))
-        self.members = tuple(found.values())
+                places = groups[key].places if key in groups else ()
+                groups[key] = group._replace(places=(*places, at))
+        self.members = tuple(groups.values())
         self.folds = [steps.FoldStep(group.transfer) for group in self.members]
-        states = [initial_state(group, seeds, shown) for group in self.members]
+        states = [initial_state(group, seeds, first_contexts) for group in self.members]
         starting = [
             group.transfer.value.prior(state)
             for group, state in zip(self.members, states, strict=True)
@@ -117,8 +117,8 @@ class Learner:
 
     def learn(self, picked: Any, earned: Any) -> None:
         """Take a task's rounds in; the new priors come when they are ready."""
-        found = steps.sum_tasks(self.members, picked, earned)
-        for at, (group, evidence) in enumerate(zip(self.members, found, strict=True)):
+        evidences = steps.sum_tasks(self.members, picked, earned)
+        for at, (group, evidence) in enumerate(zip(self.members, evidences, strict=True)):
             state = group.transfer.value.reserve(self.states[at], self.finished)
             resized = state is not self.states[at]
             self.states[at], self.starting[at] = self.folds[at](state, evidence, resized)
@@ -151,10 +151,10 @@ def growth(group: Group, tasks: int) -> Iterator[int]:
         state = larger
 
 
-def initial_state(group: Group, seeds: int, shown: Any) -> Any:
+def initial_state(group: Group, seeds: int, first_contexts: Any) -> Any:
     """A group's state before the first task, in which these contexts are on offer."""
     transfer, many = group.transfer.value, len(group.places)
     state = transfer.init(group.dim, group.noise, (many * seeds,))
-    if shown is None:
+    if first_contexts is None:
         return state
-    return transfer.observe_contexts(state, np.tile(shown[..., : group.dim], (many, 1, 1)))
+    return transfer.observe_contexts(state, np.tile(first_contexts[..., : group.dim], (many, 1, 1)))

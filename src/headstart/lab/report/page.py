@@ -69,13 +69,13 @@ def compose(
     title: str, sections: Sequence[Section], manifest: Mapping[str, Any], summary: str
 ) -> str:
     """The whole page, which follows from its arguments: no dates, no random names."""
-    taken: set[str] = {"contents"}
+    anchors: set[str] = {"contents"}
     entries: list[tuple[int, str, str]] = []
     bodies: list[str] = []
     scripts: list[str] = []
     last = Section("How this was made")
     for section in (*sections, last):
-        anchor = slug(section.title, taken)
+        anchor = slug(section.title, anchors)
         entries.append((section.level, anchor, section.title))
         body = section_block(section, scripts)
         if section is last:
@@ -126,8 +126,8 @@ def contents(entries: Sequence[tuple[int, str, str]]) -> str:
             depth -= 1
         lines.append(f'<li><a href="#{anchor}">{escape(title)}</a></li>')
     lines.append("</ol>" * depth)
-    listed = "\n".join(lines)
-    return f'<nav id="contents" aria-label="Contents">\n<h2>Contents</h2>\n{listed}\n</nav>\n'
+    items = "\n".join(lines)
+    return f'<nav id="contents" aria-label="Contents">\n<h2>Contents</h2>\n{items}\n</nav>\n'
 
 
 def asset(name: str) -> str:
@@ -151,7 +151,7 @@ def prose(text: str) -> str:
     return str(reader.render(text))
 
 
-def slug(title: str, taken: set[str]) -> str:
+def slug(title: str, anchors: set[str]) -> str:
     """A short unique name for an anchor.
 
     >>> taken = set()
@@ -160,10 +160,10 @@ def slug(title: str, taken: set[str]) -> str:
     """
     stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
     anchor, at = stem, 1
-    while anchor in taken:
+    while anchor in anchors:
         at += 1
         anchor = f"{stem}-{at}"
-    taken.add(anchor)
+    anchors.add(anchor)
     return anchor
 
 
@@ -178,8 +178,8 @@ def cell(value: Any) -> str:
 
 def table_block(frame: pl.DataFrame) -> str:
     """A table; a very long one is cut, and says so."""
-    shown = frame.head(MOST_ROWS)
-    columns = [[cell(value) for value in shown[name].to_list()] for name in shown.columns]
+    first_rows = frame.head(MOST_ROWS)
+    columns = [[cell(value) for value in first_rows[name].to_list()] for name in first_rows.columns]
     kinds = [
         ' class="number"' if values and all(NUMERIC.fullmatch(value) for value in values) else ""
         for values in columns
@@ -191,7 +191,7 @@ def table_block(frame: pl.DataFrame) -> str:
         [f"<td{kind}>{value}</td>" for value, kind in zip(row, kinds, strict=True)]
         for row in zip(*columns, strict=True)
     )
-    rest = len(frame) - len(shown)
+    rest = len(frame) - len(first_rows)
     more = f'<p class="note">… and {count(rest, "more row")}.</p>' if rest else ""
     return f'<div class="wide">{html_table(head, rows)}</div>{more}\n'
 
@@ -233,10 +233,10 @@ def download(figure: Figure) -> str:
     kind, ending = "text/csv", "csv"
     if len(text) > 40_000:  # a page must stay small enough to send
         text, kind, ending = gzip.compress(text, mtime=0), "application/gzip", "csv.gz"
-    held = base64.b64encode(text).decode()
+    content = base64.b64encode(text).decode()
     name = escape(f"{figure.name}.{ending}")
     rows = count(len(figure.table), "row")
-    return f'<a download="{name}" href="data:{kind};base64,{held}">All {rows} ({name})</a>'
+    return f'<a download="{name}" href="data:{kind};base64,{content}">All {rows} ({name})</a>'
 
 
 def claims_table(claims: Sequence[Claim]) -> str:

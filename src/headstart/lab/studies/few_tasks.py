@@ -56,8 +56,13 @@ SPARSE_WORLDS = {
 def few_tasks(runner: Runner, seeds: Sequence[int]) -> tuple[list[Section], list[Claim]]:
     """The default against the same without low-rank candidates, in worlds of few or short tasks."""
     rows, sections, claims = [], [], []
-    alone = policy("empirical_bayes", FULL_COVARIANCE, low_rank=False)
-    policies = (policy("linucb"), policy("empirical_bayes"), alone, policy("bayes_oracle"))
+    full = policy("empirical_bayes", FULL_COVARIANCE, low_rank=False)
+    policies = (
+        policy("linucb"),
+        policy("empirical_bayes"),
+        full,
+        policy("bayes_oracle"),
+    )
     for name, sparse in SPARSE_WORLDS.items():
         tasks = max(4, sparse.tasks * min(runner.scale.tasks, FULL.tasks) // FULL.tasks)
         results = runner.run(
@@ -103,13 +108,13 @@ def sparse_row(name: str, results: Results, tasks: int) -> dict[str, Any]:
 def sparse_claim(name: str, sparse: SparseWorld, row: dict[str, Any]) -> Claim:
     """What the default is held to in one of the worlds."""
     total, last = row["÷ full covariance"], row["last quarter ÷ Bayes oracle"]
-    held = total <= sparse.most and (sparse.last is None or last <= sparse.last)
-    wanted = f"at most {sparse.most} × the full covariance"
+    holds = total <= sparse.most and (sparse.last is None or last <= sparse.last)
+    requirement = f"at most {sparse.most} × the full covariance"
     if sparse.last is not None:
-        wanted += f", the last quarter {sparse.last} × the Bayes oracle"
+        requirement += f", the last quarter {sparse.last} × the Bayes oracle"
     measured = (
         f"÷ full covariance {total:.3f}, worst seed {row['worst seed']:.3f}; last quarter ÷ Bayes "
         f"oracle {last:.3f}"
     )
-    claim = f"Low-rank candidates help, {name}: {wanted}"
-    return our_claim(claim, measured, held)
+    claim = f"Low-rank candidates help, {name}: {requirement}"
+    return our_claim(claim, measured, holds)

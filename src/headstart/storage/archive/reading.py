@@ -189,9 +189,9 @@ class EvidenceFile:
             content = self._verified_bytes(
                 self._lookup_at, LOOKUP_BYTES * len(self), self._lookup_digest, "hashes of ids"
             )
-            split = HASH.itemsize * len(self)
+            hash_bytes = HASH.itemsize * len(self)
             hashes = np.frombuffer(content, HASH, len(self))
-            places = np.frombuffer(content, NUMBER, offset=split)
+            places = np.frombuffer(content, NUMBER, offset=hash_bytes)
             with atomic.explain_read_errors(self._source, WANT):
                 inside = not len(self) or (places.min() >= 0 and places.max() < len(self))
                 if not inside or (np.bincount(places, minlength=len(self)) != 1).any():

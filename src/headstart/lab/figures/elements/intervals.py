@@ -87,8 +87,10 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
 
     below = totals.filter(pl.col("policy") == baseline).select("seed", below="total")
     if below.is_empty():
-        known = ", ".join(sorted(totals["policy"].unique().to_list()))
-        raise InputError(f"baseline must be one of the policies played ({known}); got {baseline!r}")
+        policies = ", ".join(sorted(totals["policy"].unique().to_list()))
+        raise InputError(
+            f"baseline must be one of the policies played ({policies}); got {baseline!r}"
+        )
     pairs = totals.join(below, on="seed").with_columns(own=pl.col("total") / pl.col("below"))
     rows = []
     for (policy,), part in pairs.sort("policy", "seed").group_by("policy", maintain_order=True):

@@ -88,18 +88,18 @@ def assign_styles(names: Iterable[str]) -> dict[str, Style]:
     >>> assign_styles(["P-TS"])["P-TS"].colour == assign_styles(["P-LinUCB"])["P-LinUCB"].colour
     True
     """
-    chosen: dict[str, Style] = {}
-    taken: set[int] = set()
+    styles: dict[str, Style] = {}
+    spare_indices: set[int] = set()
     for name in legend_order(names):
         if name in KNOWN_STYLES:
-            chosen[name] = KNOWN_STYLES[name]
+            styles[name] = KNOWN_STYLES[name]
             continue
         at = zlib.crc32(name.encode()) % len(SPARE_STYLES)
-        while at in taken and len(taken) < len(SPARE_STYLES):
+        while at in spare_indices and len(spare_indices) < len(SPARE_STYLES):
             at = (at + 1) % len(SPARE_STYLES)
-        taken.add(at)
-        chosen[name] = SPARE_STYLES[at]
-    return chosen
+        spare_indices.add(at)
+        styles[name] = SPARE_STYLES[at]
+    return styles
 
 
 def legend_order(names: Iterable[str]) -> list[str]:
