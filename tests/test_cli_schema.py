@@ -59,7 +59,7 @@ def test_a_schema_is_inferred_from_a_log(frame, tmp_path, suffix):
     assert reviews["click"].notes == 'all 0 or 1: reward="binary"'
     with_time = hs.Schema.infer(str(folder), **settings | {"ignore": []}).review
     (when,) = [each for each in with_time.columns if each.name == "when"]
-    assert when.notes == "whole numbers that hardly recur: a time or an id?"
+    assert when.notes == "whole numbers that rarely recur: a time or an id?"
 
 
 def test_check_prints_the_schema_and_writes_it(headstart, frame, tmp_path):

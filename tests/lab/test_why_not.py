@@ -136,7 +136,7 @@ class Fixed(Bias):
 def test_a_policy_may_find_out_the_noise_if_it_learns_at_all():
     assert why_not(WORLD, [policy("linucb"), policy("empirical_bayes")]) is None
     assert why_not(WORLD, [policy("empirical_bayes_ts")]) is None
-    for transfer, reason in ((Bias(), None), (Fixed(), "mine must be told the noise")):
+    for transfer, reason in ((Bias(), None), (Fixed(), "mine must be given the noise")):
         unaware = dataclasses.replace(own_policy(transfer), knows_noise=False)
         assert why_not(WORLD, [unaware]) == reason
 

@@ -48,7 +48,7 @@ class Algorithm:
     truth
         What an oracle must know of the tasks: arguments that an experiment takes from its world.
     knows_noise
-        Whether an experiment tells it the noise R of a world that states one.
+        Whether an experiment gives it the noise R of a world that states one.
     variant
         The label with options other than the defaults, where that differs.
     reference

@@ -91,8 +91,8 @@ class Bandit(BanditFromData):
     Notes
     -----
     All methods are thread-safe: each call is atomic. Where running tasks count (the default), or
-    the first contexts tell the units of features, decisions depend on the order of the calls for
-    different tasks. They do not with ``EmpiricalBayes(running=False, units="given")``, or with a
+    the first contexts determine the units of features, decisions depend on the order of the calls
+    for different tasks. They do not with ``EmpiricalBayes(running=False, units="given")``, or with a
     transfer that neither counts running tasks nor is unit-free, as long as no task is closed
     meanwhile and no more than ``cache_size`` tasks are in use (the root of a belief that was
     evicted is another root of the same covariance, and Thompson draws depend on the root).
@@ -253,7 +253,7 @@ class Bandit(BanditFromData):
         """Choose for several tasks in one call: the same decisions as one by one, but faster.
 
         Tasks that are new are made. Set ``cache_size`` to the number of tasks that are served at
-        once, or their beliefs are computed anew each time.
+        once, or their beliefs are recomputed each time.
 
         Parameters
         ----------

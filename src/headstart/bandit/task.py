@@ -39,7 +39,7 @@ class Prediction(NamedTuple):
 
 
 class Task:
-    """One task of a bandit: a light handle, to be kept or asked for anew each time.
+    """One task of a bandit: a light handle, to be kept or obtained again each time.
 
     Get one with :meth:`Bandit.task`.
     """

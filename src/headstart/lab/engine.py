@@ -277,7 +277,7 @@ def play(
     """Play one task by the policy's own rule: arms ``(seeds, rounds)``, and which were forced.
 
     ``linear_batch`` is the batch itself, or a copy in which rounds are replaced by those of the
-    linear model that stand for them. ``alone`` is given if no other task tells the scale.
+    linear model that stand for them. ``alone`` is given if no other task determines the scale.
     """
     seeds, rounds, _, dim = batch.contexts.shape
     rows = np.arange(seeds)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -20,9 +21,6 @@ from headstart.lab.experiments.experiment import run
 from headstart.lab.experiments.plan import Plan
 from headstart.lab.policies import NamedPolicy, policy
 from headstart.worlds.base import World
-
-if TYPE_CHECKING:
-    import os
 
 __all__ = ["LAMBDAS", "MULTIPLIERS", "Tuning", "grid", "tune"]
 

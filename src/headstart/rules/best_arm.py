@@ -87,8 +87,7 @@ def largest_entry_probabilities(
     place = place.reshape(-1)
     distinct = distinct_probabilities(centres[first], slopes[first])
     shares = copies / np.bincount(place, copies)[place]
-    values: Array = distinct[place] * shares
-    return values
+    return distinct[place] * shares
 
 
 def distinct_probabilities(centres: Array, slopes: Array) -> Array:
@@ -118,8 +117,7 @@ def shares_of_points(centres: Array, slopes: Array) -> Array:
     blocks = np.array_split(points, 1 + points.shape[0] * len(centres) // BLOCK)
     wins = [(centres + block @ slopes.T).argmax(1) for block in blocks]
     counts = np.bincount(np.concatenate(wins), minlength=len(centres))
-    shares: Array = counts / len(points)
-    return shares
+    return counts / len(points)
 
 
 def line_probabilities(intercepts: Array, slopes: Array) -> Array:

@@ -99,5 +99,4 @@ def select_by_probability(values: Array, uniform: Any) -> npt.NDArray[np.intp]:
     edges = values.cumsum(-1)
     arms = (edges <= np.asarray(uniform)[..., None] * edges[..., -1:]).sum(-1)
     last = values.shape[-1] - 1 - (values[..., ::-1] > 0).argmax(-1)  # rounding may pass it
-    selected: npt.NDArray[np.intp] = np.minimum(arms, last)
-    return selected
+    return np.minimum(arms, last)

@@ -201,7 +201,7 @@ class Indexed(Rule):
     def stackable(self) -> bool:
         """Whether :meth:`index` works for a stack of beliefs, whose ``noise`` has shape ``(n,)``.
 
-        The stack can ``predict``, tell a ``width`` and ``draw``; nothing else is known of it.
+        The stack has ``predict``, ``width`` and ``draw``; nothing else may be used.
         """
         return False
 

@@ -49,7 +49,7 @@ OPEN_FLAGS = sum(
     getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
 )
 
-# What comes of taking bytes for what they are not.
+# Raised by decoding bytes that are not what they are taken for.
 DECODING_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -97,7 +97,7 @@ class Draft:
 
 @contextlib.contextmanager
 def atomic_write(path: PathLike, *, private: bool = False) -> Iterator[Draft]:
-    """A new file that takes the path's name when all is done; if anything fails, it is gone.
+    """A new file that takes the path's name when all is done; if anything fails, it is removed.
 
     A symbolic link is followed: what it points to is replaced, and the link stays. The new file has
     the mode, and where possible the owner and group, of the one that it replaces; where there was

@@ -67,7 +67,7 @@ def has_means_widths_and_draws(belief: BaseBelief) -> None:
 
 
 def tells_its_gaussians(belief: BaseBelief) -> None:
-    """If it tells which Gaussians it draws from, they have its means and widths."""
+    """If it states which Gaussians it draws from, they have its means and widths."""
     after = belief_after(belief, *rounds_for(belief))
     parts = after.gaussian_parts()
     if parts is None:
@@ -152,7 +152,7 @@ def serves_in_a_bandit(belief: BaseBelief) -> None:
         arms = serve(one, 0)
         require(serve(other, 0, together=True) == arms, "choose_many decides otherwise")
         if isinstance(rule, UCB):  # a root is not unique, and draws go through it
-            require(serve(idle, 0) == arms, "a belief that is computed anew decides otherwise")
+            require(serve(idle, 0) == arms, "a belief that is recomputed decides otherwise")
         require(type(one.task(0).belief) is type(belief), "the bandit has another kind of belief")
         require(one.task(0).predict(np.eye(belief.dim)).mean.shape == (belief.dim,), "predict")
         one.report()

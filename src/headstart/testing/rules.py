@@ -206,7 +206,7 @@ def ranks_as_often_as_it_states(rule: Rule) -> None:
 
 
 def draws_from_what_it_states(rule: Rule) -> None:
-    """With bounds on the probabilities, propensities are within them and not estimated anew."""
+    """With bounds on the probabilities, propensities are within them and not estimated again."""
     if rule.bounds is None:
         return
     floor, ceiling = rule.bounds

@@ -82,7 +82,7 @@ def keeps_a_fixed_prior(transfer: Transfer, tolerance: float = 0.0) -> None:
     """A prior that is said to be fixed never changes."""
     require(
         not transfer.prior_is_known(None),
-        "tasks always tell something of a noise that is not given",
+        "a noise that is not given is always estimated from tasks",
     )
     if not transfer.prior_is_known(0.4):
         return

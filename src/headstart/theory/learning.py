@@ -50,7 +50,9 @@ def gram_eigenvalue(
     --------
     >>> round(gram_eigenvalue(2000, dim=10, spread=0.1, delta=0.05), 1)
     154.0
-    >>> gram_eigenvalue(250, dim=30, spread=1 / 30, delta=1 / 250, lam=0.004)  # too few to tell
+    >>> gram_eigenvalue(
+    ...     250, dim=30, spread=1 / 30, delta=1 / 250, lam=0.004
+    ... )  # too few rounds for a bound
     0.004
     >>> round(gram_eigenvalue(250, dim=30, spread=1 / 30, delta=1 / 250, printed=True), 1)
     5.5

@@ -44,8 +44,7 @@ class Completion(NamedTuple):
         """What some movies are worth to a user."""
         own, other = self.users[user], self.movies[movies]
         raw = self.mean + own[0] + other[..., 0] + other[..., 1:] @ own[1:]
-        values: Array = np.clip(raw, 0.0, 1.0)
-        return values
+        return np.clip(raw, 0.0, 1.0)
 
 
 @functools.lru_cache(maxsize=2)
@@ -80,7 +79,7 @@ def complete(ratings: Ratings) -> Completion:
 
 @functools.lru_cache(maxsize=2)
 def past_features(ratings: Ratings, fewer_than: int) -> Array:
-    """What users with fewer ratings tell of every movie: (c, q), scaled so that all ‖x‖ ≤ 1.
+    """Features of every movie from users with fewer ratings: (c, q), scaled so that all ‖x‖ ≤ 1.
 
     The factors are rotated to their principal axes, which makes them unique but for signs.
     """

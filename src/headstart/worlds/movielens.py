@@ -48,7 +48,7 @@ class MovieLens(World):
         (``"l1"``), or by √6, six being the most genres a movie has (``"sqrt6"``).
     features
         ``"genres"``; ``"learned"``: what the ratings of *other* users, those with fewer than
-        ``min_ratings``, tell of a movie (its mean and ten factors of a low-rank model); or
+        ``min_ratings``, imply about a movie (its mean and ten factors of a low-rank model); or
         ``"both"``, side by side.
     intercept
         Appends a constant feature. Whatever is put side by side is divided by the root of how many
@@ -229,8 +229,7 @@ def make_features(flags: Array, normalise: str) -> Array:
         "l1": genres,
         "sqrt6": np.sqrt(max(float(MOST_GENRES), float(genres.max()))),
     }[normalise]
-    features: Array = flags / scale
-    return features
+    return flags / scale
 
 
 def find_group(version: str, group: object) -> tuple[str, Any]:

@@ -30,5 +30,5 @@ def draw_distinct(rng: np.random.Generator, rounds: int, count: int, arms: int) 
         is_repeated = (picks[:, :arm] == numbers[:, None]).any(axis=1)
         picks[:, arm] = np.where(is_repeated, last, numbers)
     # Every set is equally likely, but large numbers come last: policies that break ties by the
-    # first arm must not feel it.
+    # first arm must not be affected.
     return rng.permuted(picks, axis=1)

@@ -45,7 +45,7 @@ def download_rest(url: str, part: Path, done: int, progress: Progress) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         if done and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # all of it is there, or too much: the checksum will tell
+            return  # all of it is there, or too much, which the checksum detects
         raise
     with response:
         resumed = response.status == HTTPStatus.PARTIAL_CONTENT

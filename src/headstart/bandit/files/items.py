@@ -166,7 +166,7 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
 
 
 class OfferLists(NamedTuple):
-    """The parts of a header that tell of offers: ids, how many each task had, and who waits.
+    """The parts of a header that describe offers: ids, how many each task had, and who waits.
 
     The last number of ``lengths`` is of the offers of no task.
     """

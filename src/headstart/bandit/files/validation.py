@@ -163,7 +163,7 @@ def parse_sizes(array: npt.NDArray[Any], dim: int) -> UsualSizes:
 
 
 def check_dimension(dim: int, transfer: Transfer, arrays: Collection[Any]) -> None:
-    """Refuse a dimension that the numbers at hand do not bear out, before room is made for it.
+    """Refuse a dimension that does not fit the numbers in the file, before memory is allocated.
 
     Any bandit with a task has evidence of d²/2 numbers, and the state of a transfer d² or more. An
     oracle has its truth instead. A transfer of a user's own may need less, and is believed up to
@@ -243,8 +243,8 @@ def parse_rounds(columns: Mapping[str, npt.NDArray[Any]], total: int, dim: int) 
 def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None:
     """Refuse a state that the transfer does not make; of a user's own, anything may be right.
 
-    It must be built like the first one, and tell a prior. Where it takes little time, a task as the
-    prior expects them is folded as well: what comes of it is thrown away.
+    It must be built like the first one, and give a prior. Where it takes little time, a task as the
+    prior expects them is folded as well, and the result is discarded.
     """
     if not transfer.fixed_layout:
         return
@@ -302,7 +302,7 @@ def check_base(base: Any, dim: int) -> None:
     checks.non_negative("base.task_count", base.task_count)
     if not isinstance(base.pooled, Evidence):
         raise checks.refuse("base.pooled", "Evidence", base.pooled)
-    pooled = base.pooled.replace()  # checked, as it is made anew
+    pooled = base.pooled.replace()  # the constructor checks it
     if pooled.moment.shape != (dim,):
         raise checks.refuse("base.pooled", f"Evidence of dimension {dim}", pooled.moment)
     fault = find_fault(pooled.replace(forced=None).pack()[None], dim)
@@ -321,9 +321,9 @@ def check_prior(name: str, prior: Any, dim: int, groups: tuple[int, ...] = ()) -
     if isinstance(prior, MixturePrior):
         groups = check_weights(name, prior.log_weights)
     check_moderate(name, parts)
-    anew = parts.replace()  # checked, as it is made anew
+    checked = parts.replace()  # the constructor checks it
     if parts.mean.shape != (*groups, dim):
-        raise checks.refuse(name, f"a prior whose mean has shape {(*groups, dim)}", anew.mean)
+        raise checks.refuse(name, f"a prior whose mean has shape {(*groups, dim)}", checked.mean)
 
 
 def check_own(name: str, own: BasePrior | BaseBelief, dim: int) -> None:
@@ -357,7 +357,7 @@ def check_weights(name: str, logs: Any) -> tuple[int, ...]:
 
 
 def check_belief(name: str, belief: BaseBelief, prior: Any, dim: int) -> None:
-    """Refuse a belief (without its prior) that cannot have come of a prior."""
+    """Refuse a belief (without its prior) that no prior can lead to."""
     groups: tuple[int, ...] = ()
     parts: Any = belief
     if isinstance(belief, MixtureBelief):

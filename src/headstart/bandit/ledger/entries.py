@@ -80,7 +80,7 @@ class CachedTask(NamedTuple):
     evidence: Evidence
     pending: tuple[Round, ...]
     belief: BaseBelief
-    alone: bool  # no other task tells the noise
+    alone: bool  # the noise is estimated from this task alone
     other_rewards: int  # rewards of the other tasks when the prior was computed
     stream_key: npt.NDArray[np.uint64] | None = None
 
@@ -221,7 +221,7 @@ class TaskEntry:
         return float(self.packed[packed_size(dim) - 2])
 
     def has_rewards(self, dim: int) -> bool:
-        """Whether any reward was not zero: otherwise nothing tells the noise."""
+        """Whether any reward was not zero: otherwise the noise cannot be estimated."""
         if self.cached is not None:
             rewards = (reward for _, reward, _ in self.cached.pending)
             return self.cached.evidence.squares > 0 or any(rewards)

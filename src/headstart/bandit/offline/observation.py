@@ -214,8 +214,7 @@ def decay_weights(weights: Array, decay: float) -> Array:
     """Decay^(how many rounds of positive weight come later)."""
     has_weight = weights > 0
     later = has_weight.sum() - has_weight.cumsum()
-    factors: Array = decay**later
-    return factors
+    return decay**later
 
 
 def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence, int]:

@@ -6,9 +6,9 @@ others), the difference of expected rewards is a sum over features::
     xᵀθ̂ − yᵀθ̂ = Σ_f (x_f − y_f) θ̂_f
 
 Each term has an interval from the posterior of θ_f. With a schema, the terms of the columns of one
-field are added up: those of a category cannot be told apart from the intercept. A feature that all
-arms share, such as the intercept, contributes nothing. The task is compared with the mean of its
-prior, which is what the other tasks tell, coefficient by coefficient, in the units in which
+field are added up: those of a category are not identified apart from the intercept. A feature that
+all arms share, such as the intercept, contributes nothing. The task is compared with the mean of its
+prior, which the other tasks have determined, coefficient by coefficient, in the units in which
 features were given.
 """
 
@@ -56,8 +56,7 @@ class Effects(NamedTuple):
 
     def largest_first(self) -> list[int]:
         """The places of the features by the size of their estimates, the largest first."""
-        order: list[int] = np.argsort(-np.abs(self.estimate), kind="stable").tolist()
-        return order
+        return np.argsort(-np.abs(self.estimate), kind="stable").tolist()
 
 
 class Explanation(NamedTuple):

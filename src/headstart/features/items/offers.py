@@ -6,9 +6,9 @@ column is ::
 
     o / (o + ō) − ½
 
-It is 0 if all items are on offer equally often. It is bounded, so that a column that tells nothing
-of rewards costs little: with log((o + 1)/(ō + 1)) regret is the same where offers tell something,
-and larger where they do not.
+It is 0 if all items are on offer equally often. It is bounded, so that a column without
+information on rewards costs little: with log((o + 1)/(ō + 1)) regret is the same where offers are
+informative, and larger where they are not.
 """
 
 from __future__ import annotations

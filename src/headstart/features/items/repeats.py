@@ -7,7 +7,7 @@ the variance is estimated from repeats::
     1 − ρ = (variance of rewards within an item of a task) / (variance of f's errors)
 
 After n rewards with mean m, the best prediction is (1 − s) f + s m with s = nρ / (nρ + 1 − ρ); and
-the n rewards tell as much of f as a(n) = 1 / (ρ + (1 − ρ)/n) first rewards.
+the n rewards are as informative of f as a(n) = 1 / (ρ + (1 − ρ)/n) first rewards.
 """
 
 from __future__ import annotations

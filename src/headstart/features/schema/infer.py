@@ -27,7 +27,7 @@ MAX_CROSSED = 100  # columns of all crosses together: the time of a fit is cubic
 IDENTITY = "identity=True"
 NAMED_AS_ID = re.compile(r"(^|_)(id|code|zip|sku)$|[a-z]I[dD]$")
 WIDEST = 36  # characters of a cell of the review
-LEAK = "one to one with the reward, which it would tell: left out"
+LEAK = "one to one with the reward, which it would reveal: left out"
 NAMED = re.compile(r"(?!Unnamed: [0-9]+$).*\S")  # pandas calls columns without a name so
 IS_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 MIN_COMPARED = 20  # rows from which on columns are compared with each other
@@ -119,7 +119,7 @@ def propose(
     identity = any(each.role == "id" and each.notes == IDENTITY for each in review.columns)
     unused = [each.name for each in review.columns if each.role == "ignored" and each.name in names]
     if not fields["action"] and not identity:
-        raise InputError(f"frame must have a column that tells actions apart; got\n{review}")
+        raise InputError(f"frame must have a column that distinguishes actions; got\n{review}")
     widths = [sum(field.width for field in fields[part].values()) for part in fields]
     crosses: Any = "all" if widths[0] * widths[1] <= MAX_CROSSED else ()
     if not crosses and fields["context"]:
@@ -217,7 +217,7 @@ def review_id(name: str, values: Sequence[Any]) -> FieldReview:
         field = category(*sorted(items))
         return FieldReview(name, "id", field, summary, "few ids: each has a column of its own")
     if each < MIN_IDENTITY:
-        return FieldReview(name, "id", None, summary, "ids that hardly recur tell little")
+        return FieldReview(name, "id", None, summary, "ids that rarely recur: of little use")
     return FieldReview(name, "id", None, summary, IDENTITY)
 
 
@@ -260,7 +260,7 @@ def review_numbers(
     if not note and whole and NAMED_AS_ID.search(name):
         note = "named like an id: a category with buckets, or to be ignored"
     elif not note and whole and len(different) > 0.9 * len(present) > MAX_LISTED:
-        note = "whole numbers that hardly recur: a time or an id?"
+        note = "whole numbers that rarely recur: a time or an id?"
     elif not note and whole and 2 < len(different) <= MAX_WHOLE:
         note = "few whole numbers: a category, if their order means nothing"
     elif not note and numbers.min() >= 0 and numbers.max() > MAX_SKEW * np.median(numbers) > 0:
@@ -284,7 +284,7 @@ def review_texts(name: str, role: str, present: Sequence[Any], missing: str) -> 
 
 
 def mostly_numbers(present: Sequence[str]) -> str:
-    """What is said of texts that are numbers but for a few; empty where they are not."""
+    """The note on texts that are numbers but for a few; empty where they are not."""
     others = [text for text in present if not IS_NUMBER.fullmatch(text.strip())]
     if len(others) > 0.1 * len(present):
         return ""
@@ -295,7 +295,7 @@ def mostly_numbers(present: Sequence[str]) -> str:
 def find_copies(
     columns: Mapping[str, Sequence[Any]], roles: Mapping[str, str], names: Sequence[str]
 ) -> dict[str, str]:
-    """Notes on the named columns that tell the reward or the task, or repeat another column."""
+    """Notes on named columns that determine the reward or the task, or repeat another column."""
     codes = {name: first_places(columns[name]) for name in dict.fromkeys([*roles, *names])}
     count = max(map(len, codes.values()), default=0)
     if count < MIN_COMPARED:
@@ -303,7 +303,7 @@ def find_copies(
     notes: dict[str, str] = {}
     for name in names:
         own = codes[name]
-        several = 1 < len(set(own)) <= count / 2  # a column that hardly recurs tells anything
+        several = 1 < len(set(own)) <= count / 2  # values that rarely recur determine anything
         for other, role in roles.items():
             if not several or role not in ("reward", "task") or len(set(codes[other])) < 2:
                 continue
@@ -312,7 +312,7 @@ def find_copies(
             elif role == "reward" and len(set(zip(own, codes[other], strict=True))) == len(
                 set(own)
             ):
-                notes[name] = "tells the reward exactly: known before the choice?"
+                notes[name] = "determines the reward: known before the choice?"
         for other in names[: names.index(name)]:
             same = own == codes[other] and name not in notes
             if same and (
@@ -374,5 +374,5 @@ def distinct(values: Sequence[Any]) -> list[Any]:
 
 
 def constant_note(present: Sequence[Any]) -> str:
-    """What is said of a column that does not vary."""
+    """The note on a column that does not vary."""
     return "the same in all rows" if len(distinct(present)) == 1 else ""

@@ -110,8 +110,8 @@ class Schema:
                 raise InputError(f"ignore must not name a field of the schema; got {name!r}")
         if not action_fields and not identity:
             raise InputError(
-                "action must have fields, or identity must be True: otherwise nothing tells "
-                "actions apart"
+                "action must have fields, or identity must be True: otherwise actions "
+                "cannot be distinguished"
             )
         if crosses is None and context_fields:
             warnings.warn(

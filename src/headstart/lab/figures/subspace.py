@@ -108,32 +108,27 @@ def subspace_error(
     import polars as pl
 
     check_table(probes, "probes", ("seed", "policy", "task", "name", "value"), probes.columns[:-1])
-    squared = rolling_mean(probes.filter(pl.col("name") == "W"), variance, 0.5, window)
-    second = rolling_mean(probes.filter(pl.col("name") == "W2"), variance, 1.0, window)
-    squared = relative_error(squared, pl.col("mean", "low", "high") ** 2)
-    second = relative_error(second, pl.col("mean", "low", "high"))
     notes: tuple[Note, ...] = ()
     if codimension is not None:
         checks.integer("codimension", codimension, 1)
         label = f"1/(2q) = {1 / (2 * codimension):.2g}: a perfect subspace"
         notes = (Note(label, y=1 / (2 * codimension)),)
-    panels = [
-        Panel(part, "task", "task number", "relative error", log=True, heading=heading, notes=lines)
-        for part, heading, lines in (
-            (squared, "|E[W]² / Var − 1|", notes),
-            (second, "|E[W²] / Var − 1|", ()),
-        )
-    ]
-    seeds, bands = describe_seeds(squared)
+    panels, tables, summaries = [], [], []
+    ratio = pl.col("mean", "low", "high")  # to Var_ρ, or for W to its root
+    for probe, quantity, power, expression in (
+        ("W", "E[W]²", 0.5, ratio**2),
+        ("W2", "E[W²]", 1.0, ratio),
+    ):
+        means = rolling_mean(probes.filter(pl.col("name") == probe), variance, power, window)
+        table = relative_error(means, expression)
+        axes, heading = ("task", "task number", "relative error"), f"|{quantity} / Var − 1|"
+        panel = Panel(table, *axes, log=True, heading=heading, notes=notes if not panels else ())
+        column = pl.lit(quantity).alias("quantity")
+        panels.append(panel)
+        tables.append(table.with_columns(column))
+        summaries.append(summary_table(panel).select(column, pl.all()))
+    seeds, bands = describe_seeds(tables[0])
     intervals = "bands are 95 % intervals over seeds" if bands else "no intervals"
-    table = pl.concat(
-        part.with_columns(quantity=pl.lit(quantity))
-        for part, quantity in ((squared, "E[W]²"), (second, "E[W²]"))
-    )
-    brief = pl.concat(
-        summary_table(panel).select(pl.lit(quantity).alias("quantity"), pl.all())
-        for panel, quantity in zip(panels, ("E[W]²", "E[W²]"), strict=True)
-    )
     return panel_figure(
         name,
         "Error of the learned subspace against tasks",
@@ -144,8 +139,8 @@ def subspace_error(
         (DOUBLE, 2.7),
         6,
         same_y=True,
-        table=table,
-        summary=brief,
+        table=pl.concat(tables),
+        summary=pl.concat(summaries),
     )
 
 

@@ -39,7 +39,7 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
             return f"{policy.name} has a model of {policy.reward} rewards, which is not compiled"
         transfer = policy.transfer
         if world.logistic or (not policy.knows_noise and transfer.prior_is_known(None)):
-            return f"{policy.name} must be told the noise"
+            return f"{policy.name} must be given the noise"
         if not transfer.traceable:
             return f"{policy.name} learns by {transfer!r}, which is not compiled for it"
         if policy.rule.loop_form() is None:

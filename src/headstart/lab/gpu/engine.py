@@ -110,12 +110,11 @@ def play_seeds(
             progress(rounds * len(populations) * len(policies))
     if not all(np.isfinite(np.asarray(part)).all() for part in learner.priors):
         raise HeadstartError("a prior on the GPU is not finite: run it on the CPU")
-    regret: np.ndarray[Any, Any] = table.regret.get().astype(float)
-    return regret
+    return table.regret.get().astype(float)
 
 
 def play_task(table: Any, learner: Learner, task: int, rounds: int) -> None:
-    """Play a task, in parts where policies make their beliefs anew in between."""
+    """Play a task, in parts where policies recompute their beliefs in between."""
     beliefs, start = learner.priors, 0
     for stop in learner.stops(task, rounds):
         table.play(task, *(address(part) for part in beliefs), start=start, stop=stop)

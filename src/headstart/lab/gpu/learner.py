@@ -90,7 +90,7 @@ class Learner:
         return [list(group.places) for group in self.members]
 
     def stops(self, task: int, rounds: int) -> list[int]:
-        """The rounds of a task after which beliefs are made anew, and the last one."""
+        """The rounds of a task after which beliefs are recomputed, and the last one."""
         rebuilt = {
             stop
             for group, prior in zip(self.members, self.starting, strict=True)
@@ -126,7 +126,7 @@ class Learner:
         self.finished += 1
 
     def rebuild(self, beliefs: Any, picked: Any, earned: Any, stop: int) -> Any:
-        """Beliefs in the middle of a task, as ``priors``, where these must be made anew."""
+        """Beliefs in the middle of a task, as ``priors``, where these must be recomputed."""
         # Only the first task takes the states, whose many parts are slow to hand over.
         states = [None] * len(self.members) if self.finished else self.states
         return steps.rebuild(

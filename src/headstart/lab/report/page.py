@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headstart.errors import FileError
+from headstart.lab.experiments.store import writing
 from headstart.lab.figures.elements.text import count, join_words, number
 from headstart.lab.report.sections import VERDICTS, Claim, Section
 from headstart.storage import atomic
@@ -56,12 +56,10 @@ def write_report(
     """
     target = Path(path)
     page = compose(title, sections, manifest, summary)
-    try:
+    with writing(target, "report"):
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic.atomic_write(target) as draft:
             draft.write(page.encode())
-    except OSError as error:
-        raise FileError(f"report {str(target)!r} cannot be written ({error})") from error
     return target
 
 
@@ -114,19 +112,14 @@ def section_block(section: Section, scripts: list[str]) -> str:
 
 def contents(entries: Sequence[tuple[int, str, str]]) -> str:
     """The table of contents: parts of a section are listed under it."""
-    lines: list[str] = []
-    depth = 0
-    for level, anchor, title in entries:
-        level = min(level, depth + 1)  # a part without a section before it stands alone
-        while depth < level:
-            lines.append("<ol>")
-            depth += 1
-        while depth > level:
-            lines.append("</ol>")
-            depth -= 1
+    lines, depth = ["<ol>"], 1
+    for place, (level, anchor, title) in enumerate(entries):
+        level = level if place else 1  # a part without a section before it stands alone
+        if level != depth:
+            lines.append("<ol>" if level > depth else "</ol>")
+            depth = level
         lines.append(f'<li><a href="#{anchor}">{escape(title)}</a></li>')
-    lines.append("</ol>" * depth)
-    items = "\n".join(lines)
+    items = "\n".join([*lines, "</ol>" * depth])
     return f'<nav id="contents" aria-label="Contents">\n<h2>Contents</h2>\n{items}\n</nav>\n'
 
 

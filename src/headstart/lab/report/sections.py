@@ -25,7 +25,7 @@ class Verdict(NamedTuple):
     plural: str
 
 
-#: What can be said of a claim.
+#: The verdicts on a claim.
 VERDICTS = {
     "holds": Verdict("✓", "good", "holds", "hold"),
     "holds with changes": Verdict("≈", "fair", "holds with changes", "hold with changes"),

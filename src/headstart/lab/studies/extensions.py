@@ -158,8 +158,8 @@ MIXTURES = {
         "in groups",
         "come in groups",
         "Three groups of tasks, each near a three-dimensional affine subspace of its own, "
-        "their means 1 apart. The mixture finds the groups, and a task's rewards tell which "
-        "it belongs to.",
+        "their means 1 apart. The mixture finds the groups, and a task's rewards "
+        "determine which it belongs to.",
     ),
     "curve": (
         CURVED,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -14,9 +15,6 @@ from headstart.lab.report import Claim, Section
 from headstart.lab.studies.outcome import Ratios, our_claim, regret_section
 from headstart.lab.studies.runner import FULL, Runner
 from headstart.worlds.synthetic import Synthetic
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["SPARSE_WORLDS", "SparseWorld", "few_tasks"]
 

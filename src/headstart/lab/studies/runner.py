@@ -175,5 +175,4 @@ def shipped_policies(study: str, algorithms: Sequence[str]) -> tuple[NamedPolicy
 def tuned_options() -> dict[str, dict[str, dict[str, Any]]]:
     """Options tuned by a full run (``headstart reproduce all``), by study and algorithm."""
     text = resources.files("headstart.lab.studies").joinpath("tuned.json").read_text()
-    options: dict[str, dict[str, dict[str, Any]]] = json.loads(text)
-    return options
+    return json.loads(text)

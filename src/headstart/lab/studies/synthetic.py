@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,10 +15,8 @@ from headstart.lab.policies import PAPER, NamedPolicy, policy
 from headstart.lab.report import Section
 from headstart.lab.studies.outcome import tuning_sections
 from headstart.lab.studies.runner import Runner
+from headstart.lab.tuning import Tuning
 from headstart.worlds.synthetic import Synthetic
-
-if TYPE_CHECKING:
-    from headstart.lab.tuning import Tuning
 
 __all__ = ["WORLD", "bounds", "comparison", "play_all", "play_printed", "rank_sweep", "subspace"]
 
@@ -201,7 +199,7 @@ def bounds(results: Results) -> Section:
     holds = all((np.asarray(line) >= oracle["high"].to_numpy()).all() for line in lines.values())
     return Section(
         "The bound beside the curve",
-        "Theorem 1 with explicit constants (corrected as the documentation tells), for a known "
+        "Theorem 1 with explicit constants (corrected as documented), for a known "
         "plane and mean, beside the regret of the oracle that knows them (with a tuned radius, "
         "which is smaller than the theorem's); and the same bound without a plane. The bounds "
         + ("hold, and are loose" if holds else "do not hold here")

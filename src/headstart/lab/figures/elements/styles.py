@@ -1,6 +1,6 @@
 """The style of a policy: one colour, line and marker, the same in every figure.
 
-The colours are Okabe and Ito's, which colour-blind readers can tell apart, with black and yellow
+The colours are Okabe and Ito's, which colour-blind readers can distinguish, with black and yellow
 replaced so that all of them show on a white and on a dark page. Line styles and markers differ too,
 so that a figure printed in grey can still be read. Policies that differ only in how they choose
 (optimism or Thompson sampling) share a colour; the Thompson one is dashed.
