@@ -9,6 +9,7 @@ import numpy.typing as npt
 from headstart.algorithms.registry import Recipe, register
 from headstart.rules import UCB, Forced, Thompson
 from headstart.rules.thompson import DEFAULT_SCALE
+from headstart.theory import inner_regularisation
 from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
 
 __all__ = [
@@ -34,7 +35,7 @@ PELEG = "Peleg, Pearl and Meir (2022), Metalearning linear bandits by prior upda
 
 def over_square(dim: int, bound: float) -> float:
     """1/V², the λ that the paper prints."""
-    return bound**-2
+    return float(inner_regularisation(bound, 1.0, printed=True))
 
 
 @register("LinUCB", printed={"lam": over_square, "radius": "paper"}, reference=OFUL)

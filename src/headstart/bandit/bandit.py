@@ -92,8 +92,8 @@ class Bandit(BanditFromData):
     -----
     All methods are thread-safe: each call is atomic. Where running tasks count (the default), or
     the first contexts determine the units of features, decisions depend on the order of the calls
-    for different tasks. They do not with ``EmpiricalBayes(running=False, units="given")``, or with a
-    transfer that neither counts running tasks nor is unit-free, as long as no task is closed
+    for different tasks. They do not with ``EmpiricalBayes(running=False, units="given")``, or with
+    a transfer that neither counts running tasks nor is unit-free, as long as no task is closed
     meanwhile and no more than ``cache_size`` tasks are in use (the root of a belief that was
     evicted is another root of the same covariance, and Thompson draws depend on the root).
     Contexts may be longer than 1: the bound ‖x‖ ≤ 1 matters to the theory radius only.

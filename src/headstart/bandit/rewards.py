@@ -19,6 +19,7 @@ from headstart.model.base import BaseBelief
 from headstart.model.logistic import MIN_WEIGHT, expected_probability, linearize, sigmoid
 from headstart.model.own_noise import reward_dof
 from headstart.records import Array
+from headstart.rules import Rule
 
 __all__ = ["REWARD_MODELS", "Binary", "RewardModel", "reward_model"]
 
@@ -107,7 +108,7 @@ class RewardModel:
             raise checks.refuse("noise", f"'auto' with reward={self.name!r}", noise)
         return checks.positive("noise", noise)
 
-    def check_rule(self, rule: object) -> None:
+    def check_rule(self, rule: Rule) -> None:
         """Refuse a rule that these rewards are not for; here none."""
 
     def arguments(self, noise: float | None) -> str:
@@ -139,15 +140,12 @@ class Binary(RewardModel):
     fixed_noise = 1.0
     needs_belief = True  # a reward is expanded around it
 
-    def check_rule(self, rule: object) -> None:
+    def check_rule(self, rule: Rule) -> None:
         """The radii and scales of the analysis are those of linear rewards."""
-        for name in ("radius", "scale"):
-            value = getattr(rule, name, None)
-            if isinstance(value, str):
-                want = "a number with reward='binary': the analysis is of linear rewards"
-                raise checks.refuse(name, want, value)
-        if hasattr(rule, "then"):  # a rule that begins with another
-            self.check_rule(rule.then)
+        if rule.analysis_setting is not None:
+            name, value = rule.analysis_setting
+            want = "a number with reward='binary': the analysis is of linear rewards"
+            raise checks.refuse(name, want, value)
 
     @property
     def quantity(self) -> str:

@@ -193,7 +193,7 @@ def simulate(
             compiled = loops if not alone and not logistic else None
             if compiled is not None and player.form and belief.loop_arrays():
                 arms = play_compiled(compiled, player, belief, batch)
-                first = player.form.forced_of(rounds)
+                first = player.form.forced_rounds(rounds)
                 forced = np.broadcast_to(np.arange(rounds) < first, arms.shape)
             else:
                 lone = LoneTask(player.transfer, states[name], logistic) if alone else None

@@ -150,14 +150,17 @@ class Forced(Rule):
         """Refuse what ``then`` refuses."""
         self.then.check_bandit(prior, transfer, noise, half_life)
 
+    @property
+    def analysis_setting(self) -> tuple[str, str] | None:
+        """That of ``then``."""
+        return self.then.analysis_setting
+
     def loop_form(self) -> LoopForm | None:
         """That of ``then``, unless it has forced rounds of its own."""
         later = self.then.loop_form()
-        return (
-            None
-            if later is None or later.forced or self.bounds
-            else later._replace(forced=self.rounds)
-        )
+        if later is None or later.forced or self.bounds:
+            return None
+        return later._replace(forced=self.rounds)
 
 
 def has_bounds(rule: Rule) -> bool:

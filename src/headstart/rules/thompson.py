@@ -107,6 +107,11 @@ class Thompson(Indexed):
         """Draws of a width that is a multiple of R, unless some choices are uniformly random."""
         return self.loop_form_with("thompson", self.scale)
 
+    @property
+    def analysis_setting(self) -> tuple[str, str] | None:
+        """A named scale."""
+        return ("scale", self.scale) if isinstance(self.scale, str) else None
+
     def draw_scale(self, belief: BaseBelief) -> Any:
         """V, in rewards' units."""
         if not isinstance(self.scale, str):

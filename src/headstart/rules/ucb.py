@@ -121,6 +121,11 @@ class UCB(Indexed):
         if self.radius == "theory" and half_life is not None:
             raise checks.refuse("half_life", "None with the theory radius", half_life)
 
+    @property
+    def analysis_setting(self) -> tuple[str, str] | None:
+        """A named radius."""
+        return ("radius", self.radius) if isinstance(self.radius, str) else None
+
     def gamma(self, belief: BaseBelief) -> Any:
         """γ, in rewards' units."""
         if not isinstance(self.radius, str):

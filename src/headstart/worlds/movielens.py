@@ -25,7 +25,7 @@ __all__ = ["MovieLens"]
 GENDERS = {"men": "M", "women": "F"}
 AGES = {f"age:{age}": age for age in reading.AGES}
 KINDS = ("gender", "age", "occupation")
-MOST_GENRES = 6
+MAX_GENRES = 6
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -227,7 +227,7 @@ def make_features(flags: Array, normalise: str) -> Array:
     scale = {
         "l2": np.sqrt(genres),
         "l1": genres,
-        "sqrt6": np.sqrt(max(float(MOST_GENRES), float(genres.max()))),
+        "sqrt6": np.sqrt(max(float(MAX_GENRES), float(genres.max()))),
     }[normalise]
     return flags / scale
 

@@ -217,9 +217,8 @@ def restore_offers(items: ItemLedger, offers: OfferLists, parts: Arrays) -> None
 def check_arrays(parts: Arrays, lengths: dict[str, int], dim: int) -> None:
     """Refuse arrays of the wrong type or shape, or that are not finite."""
     for name, column in columns_of(dim).items():
-        array, shape = parts[name], (lengths[column.unit], *column.shape)
-        if array.shape != shape or array.dtype != column.dtype:
-            raise checks.refuse(f"items.{name}", f"of shape {shape}", array)
+        shape = (lengths[column.unit], *column.shape)
+        array = validation.check_array(f"items.{name}", parts[name], shape, column.dtype)
         if column.dtype is np.float64 and not max_abs(array) <= MAX_ENTRY:
             raise InputError(f"items.{name} must be finite; got other numbers")
     for name in ("counts", "loading_noises"):

@@ -261,7 +261,7 @@ def unpack_prior(
     entries, first, transfer = prior_state.entries, prior_state.state, prior_state.transfer
     dim = entries.dim
     base = restore(header["base"], first, parts.get("base", {}), (*RECORDS, StartingFit))
-    validation.check_base(base, dim)
+    validation.check_starting_fit(base, dim)
     state = restore(header["state"], first, parts.get("state", {}), RECORDS)
     for each in (state, *([] if base is None else [base.state])):
         validation.check_state(transfer, each, first, dim)

@@ -62,7 +62,7 @@ def add_evidence(
     steps = [(ledger.entries.put_round, update), *steps, *more_steps]
     failures: list[FileError] = []
     if note is not None:
-        steps = [(execute_if_noted, note, steps, failures)]
+        steps = [(execute_if_journaled, note, steps, failures)]
     ledger.changes.commit(*steps)
     if failures:
         raise failures[0]
@@ -70,7 +70,7 @@ def add_evidence(
         ledger.refresh_if_grown(name, cached)
 
 
-def execute_if_noted(
+def execute_if_journaled(
     note: Callable[[], None], steps: Sequence[Step], failures: list[FileError]
 ) -> None:
     """Note a change and execute its steps, unless it cannot be noted."""

@@ -336,10 +336,9 @@ class ItemLedger:
         """How a task weighs vectors, for rows as they are encoded."""
         noise = float(belief.noise)
         mean, columns = belief.predict(np.eye(self.features.dim)), self.vector_columns
-        root = getattr(belief, "root", None)
-        if root is None:
-            cross = np.zeros((RANK, len(mean)))
-        else:
+        parts, cross = belief.gaussian_parts(), np.zeros((RANK, len(mean)))
+        if parts is not None and len(parts[0]) == 1:
+            root = parts[2][0]
             cross = noise**2 * (root[columns] @ root.T)
         if self.features.units is not None:
             change = self.features.coefficient_matrix()

@@ -125,19 +125,19 @@ def fit_rows(
             transfer, noise, ledger.rewards, rows, ledger.decay, intercept, standardize
         )
         fitted = fitted_features(dataclasses.replace(reader.features, names=rows.names), fit.units)
-        twin = ledger.copy()
+        new_ledger = ledger.copy()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
         if ledger.rewards.needs_belief:  # later fits are to be like this one
-            twin.prior_state.transfer = transfer.with_free_intercept()
-        twin.start_with_closed(fit.state, tasks)
+            new_ledger.prior_state.transfer = transfer.with_free_intercept()
+        new_ledger.start_with_closed(fit.state, tasks)
         if items is not None:
-            close_items(items, fitted, transfer.prior(fit.state), twin.entries.evidence)
-            twin.items = items
+            close_items(items, fitted, transfer.prior(fit.state), new_ledger.entries.evidence)
+            new_ledger.items = items
         sizes = UsualSizes.of_fit(fitted, fit.pooled)
         new_reader = ContextReader(fitted, sizes, encoder=reader.encoder)
-        twin.set_usual_sizes(new_reader.usual_sizes)
+        new_ledger.set_usual_sizes(new_reader.usual_sizes)
         ledger.changes.commit(
-            (setattr, state, "reader", new_reader), (setattr, state, "ledger", twin)
+            (setattr, state, "reader", new_reader), (setattr, state, "ledger", new_ledger)
         )
 
 

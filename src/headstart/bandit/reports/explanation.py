@@ -7,8 +7,8 @@ others), the difference of expected rewards is a sum over features::
 
 Each term has an interval from the posterior of θ_f. With a schema, the terms of the columns of one
 field are added up: those of a category are not identified apart from the intercept. A feature that
-all arms share, such as the intercept, contributes nothing. The task is compared with the mean of its
-prior, which the other tasks have determined, coefficient by coefficient, in the units in which
+all arms share, such as the intercept, contributes nothing. The task is compared with the mean of
+its prior, which the other tasks have determined, coefficient by coefficient, in the units in which
 features were given.
 """
 

@@ -200,16 +200,16 @@ def share_saved(regrets: Array, random: Any) -> Any:
 class Simulation(NamedTuple):
     """Tasks and contexts in coordinates in which learning is diagonal, in units of the noise.
 
-    A task is θ = m + G u with u ~ N(0, 1) each, and GᵀMG = diag(w). ``flat`` is the intercept's row
-    of G, which no choice depends on; ``own`` and ``basis`` diagonalise the contexts' covariance C
-    itself, for a task that learns alone.
+    A task is θ = m + G u with u ~ N(0, 1) each, and GᵀMG = diag(w). ``intercept_row`` is the
+    intercept's row of G, which no choice depends on, and ``mean_product`` is GᵀCm; ``variances`` and
+    ``basis`` diagonalise the contexts' covariance C itself, for a task that learns alone.
     """
 
     widths: Array
-    flat: Array
-    pull: Array
+    intercept_row: Array
+    mean_product: Array
     level: float
-    own: Array
+    variances: Array
     basis: Array
     centre: Array
     dim: int
@@ -251,13 +251,15 @@ class Simulation(NamedTuple):
     @property
     def reward_variance(self) -> float:
         """The mean of θᵀCθ: how much rewards vary with the arm."""
-        return self.level + float(self.widths.sum()) - float(self.flat @ self.flat)
+        return (
+            self.level + float(self.widths.sum()) - float(self.intercept_row @ self.intercept_row)
+        )
 
     def product(self, one: Array, other: Array) -> Array:
         """θᵀCθ' of tasks in coordinates u."""
         joint = np.einsum("...i,...i,i->...", one, other, self.widths)
-        both = (one + other) @ self.pull
-        return self.level + both + joint - (one @ self.flat) * (other @ self.flat)
+        both = (one + other) @ self.mean_product
+        return self.level + both + joint - (one @ self.intercept_row) * (other @ self.intercept_row)
 
     def run(self, rounds: float, tasks: float) -> tuple[Array, Array, Array]:
         """Regrets after so many rounds, shape ``(3, times, populations)``, and at random."""
@@ -281,11 +283,11 @@ class Simulation(NamedTuple):
         pooled = regret(self.product(u, nothing), np.broadcast_to(self.level, best.shape))
         variance = self.reward_variance / max(self.dim, 1)
         alone = self.centre + u @ self.basis
-        own = np.append(variance * self.own, self.flat @ self.flat)
+        own = np.append(variance * self.variances, self.intercept_row @ self.intercept_row)
         # Both learners have the same noise, each in its own coordinates.
-        lone_noise = rng.standard_normal((many, len(self.own)))
-        reward_noise = (lone_noise * np.sqrt(self.own)) @ self.basis.T
-        reward_noise += rng.standard_normal((many, 1)) * self.flat
+        lone_noise = rng.standard_normal((many, len(self.variances)))
+        reward_noise = (lone_noise * np.sqrt(self.variances)) @ self.basis.T
+        reward_noise += rng.standard_normal((many, 1)) * self.intercept_row
         noise = reward_noise / np.sqrt(widths)
         last = max(round(rounds) - 1.0, 0.0)
         times = np.unique(np.round(np.append(0.0, np.geomspace(1.0, max(last, 1.0), 9))))
@@ -296,10 +298,10 @@ class Simulation(NamedTuple):
             share = learned_share(self.widths, self.widths, time)
             v = share * u + np.sqrt(share * (1.0 - share)) * noise
             curves[0, at] = regret(self.product(u, v), self.product(v, v))
-            share = learned_share(variance * self.own, own, time)
+            share = learned_share(variance * self.variances, own, time)
             w = share * alone + np.sqrt(share * (1.0 - share) * variance) * lone_noise
-            cross = np.einsum("...i,...i,i->...", alone, w, self.own)
-            curves[2, at] = regret(cross, np.einsum("...i,...i,i->...", w, w, self.own))
+            cross = np.einsum("...i,...i,i->...", alone, w, self.variances)
+            curves[2, at] = regret(cross, np.einsum("...i,...i,i->...", w, w, self.variances))
         return times, curves, best.mean(-1)
 
 

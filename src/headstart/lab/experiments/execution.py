@@ -23,8 +23,8 @@ from headstart.lab.experiments.plan import Plan
 __all__ = ["ENGINES", "Execution", "Executor", "Progress"]
 
 ENGINES = ("auto", "plain", "compiled", "gpu")
-CONTEXT = multiprocessing.get_context("spawn")
-GPU = threading.Lock()  # one experiment at a time
+SPAWN = multiprocessing.get_context("spawn")
+GPU_LOCK = threading.Lock()  # one experiment at a time
 
 #: Called with the policy-rounds done so far and in all.
 Progress = Callable[[float, float], None]
@@ -114,7 +114,7 @@ def play_jobs(
         for index, job in enumerate(jobs):
             yield index, play(job, count, engine)
     else:
-        counter = CONTEXT.Value("d", 0.0)
+        counter = SPAWN.Value("d", 0.0)
         with process_pool(execution.processes, counter) as pool:
             waiting = {
                 pool.submit(play, job, None, engine): index for index, job in enumerate(jobs)
@@ -145,7 +145,7 @@ def process_pool(
 ) -> Iterator[ProcessPoolExecutor]:
     """A pool of processes with one BLAS thread each; after an exception its processes are ended."""
     with one_thread_each():
-        pool = ProcessPoolExecutor(workers, CONTEXT, begin_worker, (counter, niceness))
+        pool = ProcessPoolExecutor(workers, SPAWN, begin_worker, (counter, niceness))
         try:
             yield pool
             pool.shutdown()
@@ -248,7 +248,9 @@ def concatenate(parts: Sequence[dict[str, Trace]]) -> dict[str, Trace]:
     }
 
 
-PARENT: list[Any] = []  # in a worker: the shared counter, and the process that started the worker
+WORKER_STATE: list[
+    Any
+] = []  # in a worker: the shared counter, and the process that started the worker
 
 
 def begin_worker(counter: Any, niceness: int = 0) -> None:
@@ -256,7 +258,7 @@ def begin_worker(counter: Any, niceness: int = 0) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if niceness and hasattr(os, "nice"):  # not on Windows
         os.nice(niceness)
-    PARENT[:] = [counter, os.getppid()] if counter is not None else []
+    WORKER_STATE[:] = [counter, os.getppid()] if counter is not None else []
 
 
 def play(
@@ -265,17 +267,17 @@ def play(
     """Run one job."""
 
     def count_shared(rounds: int) -> None:
-        if PARENT:
-            with PARENT[0].get_lock():
-                PARENT[0].value += rounds
-            if os.getppid() != PARENT[1]:
+        if WORKER_STATE:
+            with WORKER_STATE[0].get_lock():
+                WORKER_STATE[0].value += rounds
+            if os.getppid() != WORKER_STATE[1]:
                 os._exit(1)  # the parent process has died
 
     sizes = (job.world, job.policies, job.seeds, job.tasks, job.rounds, job.recorded_rounds)
     if job.device == "gpu":
         from headstart.lab.gpu import engine as gpu
 
-        with GPU:
+        with GPU_LOCK:
             regrets = gpu.simulate(*sizes, count)
         return {name: Trace(regret, {}) for name, regret in regrets.items()}
     return simulate(*sizes, job.probe, count or count_shared, engine)

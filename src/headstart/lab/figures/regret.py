@@ -28,7 +28,9 @@ __all__ = [
 
 COLUMNS = ("seed", "policy", "task", "round", "regret")
 KEY = COLUMNS[:-1]
-PAIRED = "All policies met the same tasks and noise, so differences are surer than bands suggest."
+PAIRED_NOTE = (
+    "All policies met the same tasks and noise, so differences are surer than bands suggest."
+)
 
 
 def transfer_regret(regret: pl.DataFrame, name: str = "transfer_regret") -> Figure:
@@ -117,7 +119,7 @@ def rounds_of(regret: pl.DataFrame) -> str:
 def curve_figure(name: str, title: str, what: str, panel: Panel) -> Figure:
     """A figure of one panel of regret."""
     seeds, bands = describe_seeds(panel.table)
-    bands_text = f"bands are 95 % intervals over seeds. {PAIRED}" if bands else "no intervals."
+    bands_text = f"bands are 95 % intervals over seeds. {PAIRED_NOTE}" if bands else "no intervals."
     return panel_figure(
         name, title, f"{what}: mean over {seeds}, {bands_text}", [panel], (SINGLE, 3.0)
     )
@@ -170,7 +172,7 @@ def with_bound(
     table = pl.concat(parts)
     lines = table.select(pl.col("line").replace_strict(labels).alias("policy"), pl.exclude("line"))
     title = "transfer regret (reward)"
-    panel = Panel(lines, "round", "round in the task", title, log=True, known=styles)
+    panel = Panel(lines, "round", "round in the task", title, log=True, style_overrides=styles)
     last = curve["round"].item(-1)
     after = f"Bound ÷ measured regret after {count(int(last), 'round')}"
     how = f" {after}: {'; '.join(ratios)}." if ratios else ""

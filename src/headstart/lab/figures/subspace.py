@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["rank_sweep", "subspace_error"]
 
 # What a projection policy is when it projects nothing away.
-PLAIN = {"P-LinUCB": "LinUCB", "P-TS": "LinTS"}
+WITHOUT_PROJECTION = {"P-LinUCB": "LinUCB", "P-TS": "LinTS"}
 
 
 def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_sweep") -> Figure:
@@ -47,7 +47,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
         plain = line.filter(pl.col("q") == 0)
         if len(plain):
             level = plain["mean"].item()
-            label = PLAIN.get(policy, policy)
+            label = WITHOUT_PROJECTION.get(policy, policy)
             notes.append(Note(f"{label} (q = 0)", y=level, colour=style.colour))
             ratio = f", {least['mean'] / level:.2f} × that at q = 0"
         notes.append(Note(f"least: q = {least['q']}", least["q"], least["mean"], style.colour))
@@ -113,7 +113,8 @@ def subspace_error(
         checks.integer("codimension", codimension, 1)
         label = f"1/(2q) = {1 / (2 * codimension):.2g}: a perfect subspace"
         notes = (Note(label, y=1 / (2 * codimension)),)
-    panels, tables, summaries = [], [], []
+    panels: list[Panel] = []
+    tables, summaries = [], []
     ratio = pl.col("mean", "low", "high")  # to Var_ρ, or for W to its root
     for probe, quantity, power, expression in (
         ("W", "E[W]²", 0.5, ratio**2),

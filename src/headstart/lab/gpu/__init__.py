@@ -16,7 +16,7 @@ from headstart.worlds.base import World
 __all__ = ["why_not"]
 
 LARGEST_DIM = 63
-ON_CHIP = 48 * 1024  # bytes of shared memory that a block can have without asking
+SHARED_MEMORY = 48 * 1024  # bytes of shared memory that a block can have without asking
 
 
 def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> str | None:
@@ -32,7 +32,7 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
         return f"{world!r} draws its tasks on the CPU"
     if world.dim > LARGEST_DIM:
         return f"it has {world.dim} features, and {LARGEST_DIM} is the most"
-    if 2 * world.arms * (world.dim + 9) * 4 > ON_CHIP - 8192:
+    if 2 * world.arms * (world.dim + 9) * 4 > SHARED_MEMORY - 8192:
         return f"{world.arms} arms of {world.dim} features are too many to keep on the chip"
     for policy in (policy.for_populations([world.population(0)]) for policy in policies):
         if policy.reward != "number":

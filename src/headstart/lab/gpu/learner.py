@@ -27,7 +27,7 @@ from headstart.lab.gpu.steps import Constant, Group
 
 __all__ = ["Learner", "loop_forms"]
 
-MOST_ROUNDS = 2**31
+ALL_ROUNDS = 2**31
 
 
 class Learner:
@@ -57,7 +57,7 @@ class Learner:
         for at, policy in enumerate(policies):
             noise = world.noise if policy.knows_noise else None
             transfer = policy.transfer.with_constant(policy.intercept)
-            forced = rules[at].forced_of(MOST_ROUNDS) if transfer.keeps_forced else None
+            forced = rules[at].forced_rounds(ALL_ROUNDS) if transfer.keeps_forced else None
             group = Group((at,), Constant(transfer), world.dim + policy.intercept, noise, forced)
             prior = transfer.prior(initial_state(group, seeds, first_contexts))
             own_dim = slice(group.dim)

@@ -136,8 +136,8 @@ def rebuild(
 ) -> Any:
     """The beliefs of a task in its midst, as :func:`headstart.bandit.task_belief.next_belief`.
 
-    ``states`` are given in the first task of all, in which no other determines the scale. The result
-    is that of :func:`start_tasks`, in which those that are not due stay as they were.
+    ``states`` are given in the first task, in which no other determines the scale. The result is
+    that of :func:`start_tasks`, in which those that are not due stay as they were.
     """
     lines = [list(part) for part in parts]
     for group, state, prior in zip(groups, states, priors, strict=True):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write_report"]
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 NUMERIC = re.compile(r"[−+-]?[\d.,]+([eE][−+-]?\d+)?( ± .*| \[.*| \(.*)?|–|∞")
 
 
@@ -171,7 +171,7 @@ def cell(value: Any) -> str:
 
 def table_block(frame: pl.DataFrame) -> str:
     """A table; a very long one is cut, and says so."""
-    first_rows = frame.head(MOST_ROWS)
+    first_rows = frame.head(MAX_ROWS)
     columns = [[cell(value) for value in first_rows[name].to_list()] for name in first_rows.columns]
     kinds = [
         ' class="number"' if values and all(NUMERIC.fullmatch(value) for value in values) else ""

@@ -17,7 +17,7 @@ from headstart.worlds import Clicks, Synthetic, World
 
 __all__ = ["calibration"]
 
-MOST_SEEDS, MOST_TASKS = 24, 100
+MAX_SEEDS, MAX_TASKS = 24, 100
 STAGES = (0, 5, 25, 100)  # rewards that a task has had
 SKIPPED = 10  # tasks from which the prior is learned first
 LEVEL, MARGIN = 0.9, 0.05  # what the claims are about
@@ -46,8 +46,8 @@ def calibration(
     seeds
         The seeds; the first 24 of them are used.
     """
-    longest, tasks = runner.scale.rounds, min(MOST_TASKS, runner.scale.tasks)
-    skipped, seeds = min(SKIPPED, tasks // 2), tuple(seeds[:MOST_SEEDS])
+    longest, tasks = runner.scale.rounds, min(MAX_TASKS, runner.scale.tasks)
+    skipped, seeds = min(SKIPPED, tasks // 2), tuple(seeds[:MAX_SEEDS])
     everything = {**worlds, **{name: (world, longest) for name, world in MORE_WORLDS.items()}}
     spans = {f"{skipped + 1}–{tasks}": slice(skipped, None)}  # the tasks of a row of the table
     if skipped:

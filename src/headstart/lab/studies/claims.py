@@ -24,8 +24,8 @@ __all__ = ["more_claims", "movielens_claims", "rank_claims", "subspace_claims", 
 
 
 #: Where most of the paper's claims are.
-CURVES = "Numerical experiments, synthetic figures"
-SWEEP = "Numerical experiments, figure of regret against q"
+CURVE_FIGURES = "Numerical experiments, synthetic figures"
+RANK_FIGURE = "Numerical experiments, figure of regret against q"
 
 
 def verdict(holds: bool, partly: bool = False, otherwise: str = "fails") -> str:
@@ -44,7 +44,7 @@ def synthetic_claims(results: Results, printed_results: Results) -> list[Claim]:
     return [
         Claim(
             "The projection algorithms improve significantly on the other baselines",
-            CURVES,
+            CURVE_FIGURES,
             ratios.describe("P-LinUCB", "P-TS", "B-OFUL", "M-TS"),
             verdict(
                 all(ratios.beats(*pair) for pair in better), ratios["P-LinUCB"] < ratios["B-OFUL"]
@@ -53,20 +53,20 @@ def synthetic_claims(results: Results, printed_results: Results) -> list[Claim]:
         ),
         Claim(
             "P-TS performs as well as P-LinUCB",
-            CURVES,
+            CURVE_FIGURES,
             f"P-TS is {thompson_ratio:.2f} × P-LinUCB",
             verdict(thompson_ratio <= 1.05, thompson_ratio <= 1.25),
             f"LinTS against LinUCB: {ratios['LinTS']:.2f} ×.",
         ),
         Claim(
             "The oracle with the true projection and mean is the most efficient",
-            CURVES,
+            CURVE_FIGURES,
             ratios.describe("projection oracle", "Bayes oracle", "P-LinUCB"),
             verdict(ratios["projection oracle"] < ratios["P-LinUCB"]),
         ),
         Claim(
             "The order is oracle, P-LinUCB, B-OFUL, LinUCB, and M-TS is worst",
-            CURVES,
+            CURVE_FIGURES,
             ratios.describe("projection oracle", "P-LinUCB", "B-OFUL", "LinTS", "M-TS"),
             verdict(is_ordered and ratios["M-TS"] == max(ratios[name] for name in ratios.rows)),
         ),
@@ -98,14 +98,14 @@ def rank_claims(totals: pl.DataFrame) -> list[Claim]:
     return [
         Claim(
             f"The regret is smallest when q equals the rank of the true projection, {true}",
-            SWEEP,
+            RANK_FIGURE,
             f"smallest at q = {best} with {DATA}, at q = {best_fixed} with {FIXED}",
             verdict(best == true, abs(best - true) <= 2),
             "The mean over seeds of the total regret.",
         ),
         Claim(
             "Even for other q there is a clear benefit over LinUCB",
-            SWEEP,
+            RANK_FIGURE,
             f"better than q = 0 for {better[0]} of {others} other q with {DATA}, "
             f"for {better[1]} with {FIXED}",
             verdict(better[0] == others, better[0] > 0),
@@ -241,7 +241,7 @@ def more_claims(runner: Runner) -> list[Claim]:
         ),
         Claim(
             "M-TS suffers mainly from its forced exploration",
-            CURVES,
+            CURVE_FIGURES,
             ratios.describe("M-TS", "M-TS, unforced"),
             verdict(ratios["M-TS, unforced"] < 0.5 * ratios["M-TS"]),
             "The control learns the same prior from all rounds, unforced.",

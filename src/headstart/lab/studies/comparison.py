@@ -36,7 +36,7 @@ WORLDS: dict[str, Callable[..., World]] = {
 }
 
 #: The name of a world or of an algorithm, and options.
-Described = tuple[str, dict[str, Any]]
+NameAndOptions = tuple[str, dict[str, Any]]
 
 SIZES = {"seeds": 8, "first_seed": 0, "tasks": 100, "rounds": 250}
 DEFAULT_POLICIES = ("empirical_bayes", "linucb", "bias_oful", "projected_linucb")
@@ -118,7 +118,7 @@ def compare(
     return Outcome(f"{title}: total regret ÷ {baseline}'s", path, table)
 
 
-def read_plan(path: Path) -> tuple[dict[str, int], Described, list[Described], str]:
+def read_plan(path: Path) -> tuple[dict[str, int], NameAndOptions, list[NameAndOptions], str]:
     """Sizes, world and policies of a TOML file, and its text."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -156,7 +156,7 @@ def make_world(name: str, options: dict[str, Any]) -> World:
     return make(**options)
 
 
-def toml(sizes: dict[str, int], world: Described, policies: Sequence[Described]) -> str:
+def toml(sizes: dict[str, int], world: NameAndOptions, policies: Sequence[NameAndOptions]) -> str:
     """A plan as a file, to be run again."""
     lines = [f"{name} = {value}" for name, value in sizes.items()]
     tables = [("[world]", world), *(("[[policy]]", each) for each in policies)]

@@ -33,8 +33,8 @@ MAIN_SEEDS = 48  # seeds of the main table
 SEEDS_BESIDE_A_GPU = 48  # seeds of tables that the cores play beside it
 FIGURE_SEEDS = 12  # seeds of the figures that show everybody
 FEW_SEEDS = 8  # seeds of studies that take long for each seed
-TUNED, BEST = "P-LinUCB, tuned λ", "LinUCB, best λ"
-GIVEN = "empirical Bayes, units given"
+TUNED_PROJECTION, TUNED_LINUCB = "P-LinUCB, tuned λ", "LinUCB, best λ"
+UNITS_GIVEN = "empirical Bayes, units given"
 BINARY, NO_INTERCEPT = "headstart, binary rewards", "headstart, no intercept"
 
 
@@ -120,14 +120,14 @@ def sizes_of_worlds(runner: Runner) -> dict[str, tuple[World, int]]:
 
 def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl.DataFrame]:
     """One world: the table's policies on many seeds, and everybody's regret on a few."""
-    given_units = policy("empirical_bayes", GIVEN, units="given", intercept=False)
+    given_units = policy("empirical_bayes", UNITS_GIVEN, units="given", intercept=False)
     policies = [policy("linucb"), policy("empirical_bayes"), given_units, policy("bayes_oracle")]
     rivals = [policy("bias_oful"), policy("projected_linucb")]
     if runner.tune:
         fixed = {"linucb": {"radius": 1.0}, "projected_linucb": {"radius": 1.0}}
         (plain, projected), _ = runner.tune_policies(slug_of(name), world, tuple(fixed), fixed)
-        policies.append(dataclasses.replace(plain, name=BEST))
-        rivals.append(dataclasses.replace(projected, name=TUNED))
+        policies.append(dataclasses.replace(plain, name=TUNED_LINUCB))
+        rivals.append(dataclasses.replace(projected, name=TUNED_PROJECTION))
     seeds, last = main_seeds(runner), (runner.scale.rounds,)
     results = runner.run(slug_of(name), world, policies, seeds=seeds, checkpoints=last)
     first = seeds[:FIGURE_SEEDS]
@@ -139,7 +139,7 @@ def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl
 def table_row(name: str, results: Results) -> dict[str, Any]:
     """A row of the main table."""
     totals = results.totals()
-    names = [name for name in ("Bayes oracle", "LinUCB", BEST) if name in totals["policy"]]
+    names = [name for name in ("Bayes oracle", "LinUCB", TUNED_LINUCB) if name in totals["policy"]]
     against = {baseline: Ratios(totals, baseline) for baseline in names}
     first = Ratios(results.totals(stop=10))
     return {
@@ -147,8 +147,8 @@ def table_row(name: str, results: Results) -> dict[str, Any]:
         **{f"÷ {baseline}": against[baseline][DEFAULT] for baseline in names},
         "first ten tasks": first[DEFAULT],
         "worst seed": against["LinUCB"].rows[DEFAULT]["worst"],
-        "÷ Bayes oracle, units given": against["Bayes oracle"][GIVEN],
-        "first ten tasks, units given": first[GIVEN],
+        "÷ Bayes oracle, units given": against["Bayes oracle"][UNITS_GIVEN],
+        "first ten tasks, units given": first[UNITS_GIVEN],
     }
 
 

@@ -57,8 +57,8 @@ class Panel:
         A few words above the axes.
     notes
         What to point out.
-    known
-        Looks that differ from the usual.
+    style_overrides
+        Styles that differ from the usual ones.
     """
 
     table: pl.DataFrame
@@ -69,13 +69,13 @@ class Panel:
     zero: bool = False
     heading: str = ""
     notes: tuple[Note, ...] = ()
-    known: dict[str, Style] = dataclasses.field(default_factory=dict)
+    style_overrides: dict[str, Style] = dataclasses.field(default_factory=dict)
 
     @property
     def styles(self) -> dict[str, Style]:
         """The style of each line, in legend order."""
         usual = assign_styles(self.table["policy"].to_list())
-        return {name: self.known.get(name, style) for name, style in usual.items()}
+        return {name: self.style_overrides.get(name, style) for name, style in usual.items()}
 
     @property
     def floor(self) -> float:
