@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from headstart import checks
 from headstart.bandit.choices.batch import Choices, choose_many
+from headstart.bandit.choices.choice import Choice
 from headstart.bandit.files.encoding import check_kinds
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger
@@ -21,17 +22,16 @@ from headstart.bandit.task import Task
 from headstart.features.conversion import Features
 from headstart.features.reader import ContextReader
 from headstart.features.requests import plain_contexts, request_of, requests_of
+from headstart.features.schema.schema import Schema
 from headstart.features.transformer import encoder_of
 from headstart.random import seed_as_integer
 from headstart.records import Array
 from headstart.rules import UCB, Rule
+from headstart.storage.atomic import PathLike
 from headstart.transfer import EmpiricalBayes, Transfer
 
 if TYPE_CHECKING:
-    from headstart.bandit.choices.choice import Choice
-    from headstart.features.schema.schema import Schema
     from headstart.random import Seed
-    from headstart.storage.tensor_file import PathLike
 
 __all__ = ["Bandit", "load"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,7 @@ from headstart.cli.options import (
 )
 from headstart.cli.screen import print_json, progress_bars
 from headstart.errors import FileError, InputError, visible
-
-if TYPE_CHECKING:
-    from headstart.features.schema import Schema
+from headstart.features.schema import Schema
 
 __all__ = ["check"]
 
@@ -89,7 +87,6 @@ def propose_schema(
     columns: dict[str, list[Any]], roles: Mapping[str, str | None], context: list[str], id: str
 ) -> Schema:
     """The schema that is proposed for a sample of a log; errors name the options."""
-    from headstart.features.schema import Schema
     from headstart.worlds.tables import find_column
 
     for role, name in roles.items():

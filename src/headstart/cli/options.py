@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.errors import InputError
+from headstart.features.schema import Schema
 
 if TYPE_CHECKING:
-    from headstart.features.schema import Schema
     from headstart.fleet import Logs
 
 __all__ = [
@@ -116,7 +116,6 @@ class LogOptions:
 
     def open(self, schema: Schema | None = None) -> Logs:
         """The logs, with the features or the file of a schema given, or else with ``schema``."""
-        from headstart.features.schema import Schema
         from headstart.fleet import Columns, Logs
 
         if schema is None and (self.features is None) == (self.schema is None):

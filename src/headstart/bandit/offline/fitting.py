@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.offline.click_fit import expand_tasks, fit_clicks, no_progress
 from headstart.bandit.offline.observation import (
     decay_weights,
@@ -19,6 +20,7 @@ from headstart.bandit.offline.observation import (
     weighted_sums,
 )
 from headstart.bandit.rewards import RewardModel
+from headstart.bandit.state import BanditState
 from headstart.errors import HeadstartError, InputError
 from headstart.features.conversion import (
     Features,
@@ -37,10 +39,6 @@ from headstart.transfer.partitions import Partitions
 from headstart.transfer.pooled_fit import PooledFit, fit_standardized, pool
 from headstart.transfer.standardize import Standardization
 from headstart.transfer.task_order import ordered_partitions
-
-if TYPE_CHECKING:
-    from headstart.bandit.ledger.items import ItemLedger
-    from headstart.bandit.state import BanditState
 
 __all__ = ["fit_rows"]
 

@@ -15,7 +15,7 @@ features were given.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,14 +23,12 @@ from headstart import checks
 from headstart.bandit.choices.choice import Choice
 from headstart.bandit.choices.decision import Decision
 from headstart.bandit.rewards import two_sided_quantile
+from headstart.bandit.state import BanditState
 from headstart.errors import ChoiceError, InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief
 from headstart.records import Array
 from headstart.rules.ties import Mask, arm_mask
-
-if TYPE_CHECKING:
-    from headstart.bandit.state import BanditState
 
 __all__ = ["Effects", "Explanation", "explain_choice"]
 

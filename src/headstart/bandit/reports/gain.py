@@ -201,8 +201,8 @@ class Simulation(NamedTuple):
     """Tasks and contexts in coordinates in which learning is diagonal, in units of the noise.
 
     A task is θ = m + G u with u ~ N(0, 1) each, and GᵀMG = diag(w). ``intercept_row`` is the
-    intercept's row of G, which no choice depends on, and ``mean_product`` is GᵀCm; ``variances`` and
-    ``basis`` diagonalise the contexts' covariance C itself, for a task that learns alone.
+    intercept's row of G, which no choice depends on, and ``mean_product`` is GᵀCm. ``variances``
+    and ``basis`` diagonalise the contexts' covariance C itself, for a task that learns alone.
     """
 
     widths: Array

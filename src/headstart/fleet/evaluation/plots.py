@@ -63,7 +63,7 @@ class Models(Panel):
     def styles(self) -> dict[str, Style]:
         """The style of each line, in the order of the models."""
         there = set(self.table["policy"].to_list())
-        return {name: style for name, style in self.known.items() if name in there}
+        return {name: style for name, style in self.style_overrides.items() if name in there}
 
 
 def line_table(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headstart.lab.figures.elements.base import Figure
 from headstart.lab.figures.elements.interval_rows import IntervalPanel, IntervalPoint, IntervalRows
-from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
+from headstart.lab.figures.elements.intervals import check_table, describe_sample, mean_over_seeds
 from headstart.lab.figures.elements.styles import Style
 
 if TYPE_CHECKING:
@@ -62,12 +62,11 @@ def coverage(shares: pl.DataFrame, what: str, name: str = "coverage") -> Figure:
         ]
     )
     rows = IntervalRows(panels, styles, "actual coverage", 0.1 if len(styles) > 1 else 0.24)
-    seeds, bars = describe_seeds(table)
-    intervals = "with 95 % intervals over seeds" if bars else "no intervals"
+    seeds = describe_sample(table, "with 95 % intervals over seeds")
     return Figure(
         name,
         f"Coverage of intervals of {what}",
-        f"Share of intervals of {what} that contain it: mean over {seeds}, {intervals}. A line "
+        f"Share of intervals of {what} that contain it: mean over {seeds}. A line "
         "marks the nominal coverage: points to its left say that intervals are too narrow.",
         table,
         summary,

@@ -9,7 +9,12 @@ import numpy as np
 
 from headstart import checks
 from headstart.lab.figures.elements.base import SINGLE, Figure
-from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
+from headstart.lab.figures.elements.intervals import (
+    check_table,
+    describe_sample,
+    describe_seeds,
+    mean_over_seeds,
+)
 from headstart.lab.figures.elements.panels import Panel, panel_figure
 from headstart.lab.figures.elements.styles import assign_styles
 from headstart.lab.figures.elements.text import count, number
@@ -118,11 +123,9 @@ def rounds_of(regret: pl.DataFrame) -> str:
 
 def curve_figure(name: str, title: str, what: str, panel: Panel) -> Figure:
     """A figure of one panel of regret."""
-    seeds, bands = describe_seeds(panel.table)
-    bands_text = f"bands are 95 % intervals over seeds. {PAIRED_NOTE}" if bands else "no intervals."
-    return panel_figure(
-        name, title, f"{what}: mean over {seeds}, {bands_text}", [panel], (SINGLE, 3.0)
-    )
+    note = PAIRED_NOTE if describe_seeds(panel.table)[1] else ""
+    caption = f"{what}: mean over {describe_sample(panel.table)}. {note}".rstrip()
+    return panel_figure(name, title, caption, [panel], (SINGLE, 3.0))
 
 
 def with_bound(

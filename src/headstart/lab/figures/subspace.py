@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headstart import checks
 from headstart.errors import InputError
 from headstart.lab.figures.elements.base import DOUBLE, SINGLE, Figure
-from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
+from headstart.lab.figures.elements.intervals import check_table, describe_sample, mean_over_seeds
 from headstart.lab.figures.elements.panels import Note, Panel, panel_figure, summary_table
 from headstart.lab.figures.elements.styles import assign_styles
 
@@ -57,8 +57,6 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
         )
     if true is not None:
         notes.append(Note("true q", x=true))
-    seeds, bands = describe_seeds(table)
-    intervals = "bands are 95 % intervals over seeds" if bands else "no intervals"
     panel = Panel(
         table,
         "q",
@@ -69,7 +67,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
     return panel_figure(
         name,
         "Total regret against the rank of the projection",
-        f"Total regret when q directions are projected away: mean over {seeds}, {intervals}; "
+        f"Total regret when q directions are projected away: mean over {describe_sample(table)}; "
         f"q = 0 is no projection. {'; '.join(best)}.",
         [panel],
         (SINGLE, 2.6 if len(styles) == 1 else 2.9),
@@ -128,14 +126,12 @@ def subspace_error(
         panels.append(panel)
         tables.append(table.with_columns(column))
         summaries.append(summary_table(panel).select(column, pl.all()))
-    seeds, bands = describe_seeds(tables[0])
-    intervals = "bands are 95 % intervals over seeds" if bands else "no intervals"
     return panel_figure(
         name,
         "Error of the learned subspace against tasks",
         f"Relative error of E[W]² (left) and of E[W²] (right), with W a new task's distance from "
         f"the learned subspace, where there is one yet: mean over the last {window} tasks and "
-        f"{seeds}, {intervals} (a band that reaches the bottom includes 0).",
+        f"{describe_sample(tables[0])} (a band that reaches the bottom includes 0).",
         panels,
         (DOUBLE, 2.7),
         6,

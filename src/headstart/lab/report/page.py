@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headstart.lab.experiments.store import writing
+from headstart.lab.figures import Figure
 from headstart.lab.figures.elements.text import count, join_words, number
 from headstart.lab.report.sections import VERDICTS, Claim, Section
 from headstart.storage import atomic
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from headstart.lab.figures import Figure
 
 __all__ = ["write_report"]
 

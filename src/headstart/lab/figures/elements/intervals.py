@@ -6,6 +6,7 @@ rounds of one seed, which share a population.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headstart.algorithms import DEFAULT
@@ -13,11 +14,16 @@ from headstart.errors import InputError
 from headstart.lab.figures.elements.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import polars as pl
 
-__all__ = ["check_table", "describe_seeds", "mean_over_seeds", "paired_ratios", "t_quantile"]
+__all__ = [
+    "check_table",
+    "describe_sample",
+    "describe_seeds",
+    "mean_over_seeds",
+    "paired_ratios",
+    "t_quantile",
+]
 
 LEVEL = 0.95
 
@@ -123,3 +129,11 @@ def describe_seeds(table: pl.DataFrame) -> tuple[str, bool]:
     least, most = counts[0], counts[-1]
     words = count(most, "seed") if least == most else f"{least} to {most} seeds"
     return words, most > 1
+
+
+def describe_sample(
+    table: pl.DataFrame, intervals: str = "bands are 95 % intervals over seeds"
+) -> str:
+    """The number of seeds and the ``intervals``, if there are any, for a caption."""
+    seeds, has_intervals = describe_seeds(table)
+    return f"{seeds}, {intervals if has_intervals else 'no intervals'}"
