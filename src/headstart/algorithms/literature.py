@@ -165,7 +165,7 @@ def projected_linucb(
     """P-LinUCB (Bilaj et al. 2024): explore inside the affine subspace that tasks share.
 
     ``paper=True`` is Algorithms 1 and 2 as printed: CCIPCA, the raw eigengap, the printed radius,
-    λ₂ = 1/V², and λ₁ = 100 (the paper asks for λ₁ ≫ λ₂ and names no usable number). ``rank``,
+    λ₂ = 1/V², and λ₁ = 100 (the paper requires λ₁ ≫ λ₂ and gives no value). ``rank``,
     ``pca``, ``shrink``, ``lam1``, ``lam2``, ``warmup`` and ``min_rounds`` are those of
     :class:`~headstart.Subspace`; the other parameters are those of :func:`linucb`.
 

@@ -73,7 +73,7 @@ class Rule(Settings, ABC):
 
     See Also
     --------
-    headstart.testing.check_rule : checks of a rule of one's own.
+    headstart.testing.check_rule : checks of a user's own rule.
     """
 
     #: The floor and the ceiling of every arm's probability, in rules that have this setting.

@@ -119,10 +119,10 @@ def is_immutable(belief: BaseBelief) -> None:
 
 
 def goes_without_its_prior(belief: BaseBelief) -> None:
-    """It can be stored without its prior and put together again."""
+    """It can be separated from its prior and joined to it again."""
     after = belief_after(belief, *rounds_for(belief))
     bare, prior = after.split_prior()
-    require(bare.with_prior(prior) == after, "it differs when it is put together again")
+    require(bare.with_prior(prior) == after, "it differs when it is joined to its prior again")
 
 
 def stacks_as_one_by_one(belief: BaseBelief) -> None:

@@ -35,7 +35,7 @@ def gram_eigenvalue(
     their theorem *assumes* that λ_min grows faster than log λ_max. It fails for contexts that lie
     in a plane (λ_min(A_n) = λ for ever), for few rounds, and for what a learner chooses, who soon
     picks almost the same direction every time. Nothing but λ holds for all of these, and
-    :func:`ridge_error` asks for the eigenvalue that was seen.
+    :func:`ridge_error` requires the observed eigenvalue.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def plane_error(
         "printed"     √32 min(√p ‖Σ̂ − Σ‖, ‖Σ̂ − Σ‖_F) / Δ
 
     Corrected: Yu et al. bound ‖P̂ − P‖, the sine of the largest angle, by 2 min(·)/Δ. The appendix
-    goes by way of the eigenvectors, and loses √8. The Frobenius norm is the smaller of the two for
+    uses the eigenvectors, and loses a factor √8. The Frobenius norm is the smaller of the two for
     errors of low rank; for those of many directions it is up to √(d/p) times the other. Y of
     :func:`projection_error` has the first branch and the printed constant.
 

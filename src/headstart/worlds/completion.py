@@ -23,7 +23,7 @@ STEPS = 20
 
 
 class Completion(NamedTuple):
-    """What every movie is worth to every user: m + b(u) + c(i) + p(u)ᵀq(i), cut to [0, 1].
+    """Expected rewards of movies for users: m + b(u) + c(i) + p(u)ᵀq(i), cut to [0, 1].
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Completion(NamedTuple):
     noise: float
 
     def values(self, user: int, movies: Indices) -> Array:
-        """What some movies are worth to a user."""
+        """The expected rewards of some movies for a user."""
         own, other = self.users[user], self.movies[movies]
         raw = self.mean + own[0] + other[..., 0] + other[..., 1:] @ own[1:]
         return np.clip(raw, 0.0, 1.0)

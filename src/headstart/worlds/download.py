@@ -233,7 +233,7 @@ def download_release(
     except (OSError, http.client.HTTPException) as error:
         cause, problem = error, web.describe_failure(error)
     raise FileError(
-        f"MovieLens could not be downloaded from {url}: {problem}. Try again (a download goes on "
+        f"MovieLens could not be downloaded from {url}: {problem}. Try again (a download resumes "
         f"where it stopped), or get {release.archive} by other means, unpack it, and either put "
         f"the folder {release.folder} into {cache}, or say where it is: data=FOLDER (on the "
         f"command line, --data FOLDER)"

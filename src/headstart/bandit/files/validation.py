@@ -123,7 +123,7 @@ def parse_key(value: object) -> bytes:
 
 
 def parse_features(value: object) -> Features:
-    """What contexts are made of."""
+    """The columns of contexts."""
     if not isinstance(value, dict):
         raise checks.refuse("features", "what the columns of a context are", value)
     fields: dict[str, Any] = {
@@ -299,7 +299,7 @@ def check_symmetric(arrays: dict[str, npt.NDArray[Any]]) -> None:
 
 
 def check_starting_fit(base: Any, dim: int) -> None:
-    """Refuse tasks that a bandit cannot have begun with."""
+    """Refuse a fit that no bandit can have started from."""
     if base is None:
         return
     if not isinstance(base, StartingFit):

@@ -242,10 +242,10 @@ class TaskEntries(dict[str, TaskEntry]):
 
     def copy(self) -> TaskEntries:
         """Entries of their own with the same content."""
-        twin = TaskEntries(self.dim, keeps_forced=self.keeps_forced)
-        twin.__dict__.update(self.__dict__)
-        twin.update((name, copy.copy(entry)) for name, entry in self.items())
-        return twin
+        clone = TaskEntries(self.dim, keeps_forced=self.keeps_forced)
+        clone.__dict__.update(self.__dict__)
+        clone.update((name, copy.copy(entry)) for name, entry in self.items())
+        return clone
 
     def open(self, name: str, epoch: int | None = None) -> TaskEntry:
         """The entry of a task, made if there is none: of this epoch unless another is given."""

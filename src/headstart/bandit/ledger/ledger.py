@@ -103,13 +103,13 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """A ledger of its own with the same content."""
-        twin = Ledger.__new__(Ledger)
-        twin.__dict__.update(self.__dict__)
-        twin.entries, twin.changes = self.entries.copy(), Changes()
-        twin.cache = BeliefCache(twin.entries, self.cache.size, self.cache.tasks)
-        twin.prior_state = self.prior_state.copy(twin.entries, twin.cache, twin.changes)
-        twin.items = None if self.items is None else self.items.copy()
-        return twin
+        clone = Ledger.__new__(Ledger)
+        clone.__dict__.update(self.__dict__)
+        clone.entries, clone.changes = self.entries.copy(), Changes()
+        clone.cache = BeliefCache(clone.entries, self.cache.size, self.cache.tasks)
+        clone.prior_state = self.prior_state.copy(clone.entries, clone.cache, clone.changes)
+        clone.items = None if self.items is None else self.items.copy()
+        return clone
 
     def start_with_closed(self, state: Any, tasks: Iterable[tuple[Sequence[str], Array]]) -> None:
         """Start from a state of the transfer that holds these tasks, given by packed evidence."""

@@ -103,12 +103,12 @@ class PriorState:
 
     def copy(self, entries: TaskEntries, cache: BeliefCache, changes: Changes) -> PriorState:
         """The same state for a copy of the other parts of the ledger."""
-        twin = copy.copy(self)
-        twin.units_test = (None, None)
-        twin.restore(entries=entries, cache=cache, changes=changes)
+        clone = copy.copy(self)
+        clone.units_test = (None, None)
+        clone.restore(entries=entries, cache=cache, changes=changes)
         for name in ("closed", "unfolded", "removals", "reopened"):
-            setattr(twin, name, getattr(self, name).copy())
-        return twin
+            setattr(clone, name, getattr(self, name).copy())
+        return clone
 
     def restore(self, **fields: Any) -> None:
         """Set fields to what was fitted elsewhere, or read from a file, before any call."""
@@ -174,10 +174,10 @@ class PriorState:
             self.update()
         if self.state is not before:
             new_state = observe(self.state)
-        twin = copy.copy(self)
-        twin.state, twin.lacks_units = new_state, bool(unknown.any())
-        twin.cached = None if new_units else self.cached
-        return twin, new_units
+        clone = copy.copy(self)
+        clone.state, clone.lacks_units = new_state, bool(unknown.any())
+        clone.cached = None if new_units else self.cached
+        return clone, new_units
 
     def steps_to_adopt(self, other: PriorState) -> list[Step]:
         """How to take over what :meth:`with_offer` returned."""

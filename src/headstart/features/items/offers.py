@@ -40,12 +40,12 @@ class Offers:
 
     def copy(self) -> Offers:
         """The same, to be changed on its own."""
-        twin = Offers()
-        twin.counts, twin.total = self.counts.copy(), self.total
-        return twin
+        clone = Offers()
+        clone.counts, clone.total = self.counts.copy(), self.total
+        return clone
 
     def after(self, keys: Sequence[str]) -> tuple[dict[str, int], int]:
-        """What to :meth:`put` after these items were on offer once more."""
+        """What to :meth:`put` after these items were on offer again."""
         before = self.counts.get
         counts = {key: before(key, 0) + 1 for key in keys}
         if len(counts) < len(keys):  # some of them several times

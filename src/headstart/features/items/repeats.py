@@ -1,4 +1,4 @@
-"""What a task's own rewards of an item are worth, if the item is met again.
+"""The weight of a task's own rewards of an item, if the task meets the item again.
 
 The reward of an item in a task is r = f + u + ε: f is what the model predicts, u an effect of this
 item in this task with variance τ², and ε noise with variance σ². The share ρ = τ² / (τ² + σ²) of

@@ -43,7 +43,7 @@ MIN_SPREAD = 1e-9  # of rewards, in their size: below, they are constant
 
 
 class RewardSums(NamedTuple):
-    """Sums over all rewards, and those from which the worth of repeats is estimated."""
+    """Sums over all rewards, and those from which the weight of repeats is estimated."""
 
     rewards: float = 0.0
     total: float = 0.0
@@ -109,12 +109,12 @@ class ItemTable:
 
     def copy(self) -> ItemTable:
         """A table of its own with the same content."""
-        twin = copy.copy(self)
-        twin.places, twin.free = self.places.copy(), self.free.copy()
-        twin.offers = self.offers.copy()
+        clone = copy.copy(self)
+        clone.places, clone.free = self.places.copy(), self.free.copy()
+        clone.offers = self.offers.copy()
         for name in ("counts", "sums", "precisions", "moments", "vectors"):
-            setattr(twin, name, getattr(self, name).copy())
-        return twin
+            setattr(clone, name, getattr(self, name).copy())
+        return clone
 
     def __len__(self) -> int:
         return len(self.places)

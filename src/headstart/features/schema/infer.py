@@ -31,7 +31,7 @@ LEAK_NOTE = "one to one with the reward, which it would reveal: left out"
 NAMED_COLUMN = re.compile(r"(?!Unnamed: [0-9]+$).*\S")  # pandas calls columns without a name so
 IS_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 MIN_COMPARED_ROWS = 20  # rows from which on columns are compared with each other
-MIN_ROWS_PER_ID = 2  # rows of an item, on average, that make its identity worth knowing
+MIN_ROWS_PER_ID = 2  # rows of an item, on average, from which on identity is proposed
 
 
 class FieldReview(NamedTuple):

@@ -48,8 +48,8 @@ class Schema:
         there is a context; ``()`` says that none are wanted.
     identity : bool, default False
         Whether items are known by their ids, beyond their fields: what all tasks have learned of an
-        item becomes a few columns, which each task weighs for itself. Meant for many ids. A few
-        fixed ones can be a category: ``action={"id": category("a", "b")}``.
+        item becomes a few columns, to which each task has its own coefficients. Meant for many
+        ids. A few fixed ones can be a category: ``action={"id": category("a", "b")}``.
     id : str, default "id"
         The name of the field that holds the id of an action.
     ignore : sequence of str, default ()

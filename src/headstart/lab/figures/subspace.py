@@ -1,4 +1,4 @@
-"""How much the learned subspace is worth: regret against its rank, and its error against tasks."""
+"""The effect of the learned subspace: regret against its rank, and its error against tasks."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
     'mixture learns by Mixture(), which is not compiled for it'
     """
     if probe is not None:
-        return "what is probed is looked at on the CPU"
+        return "the probe runs on the CPU"
     if type(world) is not Synthetic or not world.gaussian:
         return f"{world!r} draws its tasks on the CPU"
     if world.dim > LARGEST_DIM:

@@ -15,7 +15,7 @@ from headstart.model.own_noise import powers_of_two, rebuild_rounds
 from headstart.rules import LoopForm
 from headstart.worlds.synthetic import Synthetic
 
-# JAX would otherwise take most of the GPU's memory for itself at once.
+# JAX would otherwise allocate most of the GPU's memory at once.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
@@ -127,7 +127,7 @@ class Learner:
 
     def rebuild(self, beliefs: Any, picked: Any, earned: Any, stop: int) -> Any:
         """Beliefs in the middle of a task, as ``priors``, where these must be recomputed."""
-        # Only the first task takes the states, whose many parts are slow to hand over.
+        # Only the first task takes the states, whose many parts take long to pass.
         states = [None] * len(self.members) if self.finished else self.states
         return steps.rebuild(
             self.members, self.multipliers, beliefs, states, self.starting, picked, earned, stop

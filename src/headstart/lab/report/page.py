@@ -192,8 +192,8 @@ def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "
     """A table from the cells of its head and of its rows."""
     body = "".join(f"<tr>{''.join(row)}</tr>\n" for row in rows)
     top = f"<thead><tr>{''.join(head)}</tr></thead>"
-    look = f' class="{kind}"' if kind else ""
-    return f"<table{look}>{top}<tbody>\n{body}</tbody></table>"
+    css_class = f' class="{kind}"' if kind else ""
+    return f"<table{css_class}>{top}<tbody>\n{body}</tbody></table>"
 
 
 def figure_block(figure: Figure, place: int) -> tuple[str, str]:

@@ -88,7 +88,7 @@ def calibration(
         "coverage are over seeds, because the tasks of a seed share what was learned; *clearly "
         "off* are stages whose interval does not include 90 %, one in twenty of them by chance. "
         "Tasks and rewards with heavy tails have a Student distribution of 3.5 degrees of freedom. "
-        "Rewards of 0 and 1 have no intervals worth counting.",
+        "Intervals of single rewards are not counted where rewards are 0 or 1.",
         drawings,
         pl.concat(rows, how="diagonal"),
         level=2,

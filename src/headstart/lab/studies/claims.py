@@ -79,7 +79,7 @@ def synthetic_claims(results: Results, printed_results: Results) -> list[Claim]:
             if printed_wins
             else "The printed radius lacks the square root of Lemma 3 and the "
             "noise scale; the printed Thompson scale is close to random play. A multiple of R and "
-            f"the gated log gap mend it: {ratios['P-LinUCB']:.3f} × LinUCB, both tuned.",
+            f"the gated log gap correct it: {ratios['P-LinUCB']:.3f} × LinUCB, both tuned.",
         ),
     ]
 
@@ -130,7 +130,7 @@ def subspace_claims(results: Results) -> list[Claim]:
     remark = "Over the last quarter of the tasks, all seeds; one whose rank is misjudged weighs in."
     if np.isnan(projected_ratio):
         measured, answer = "nothing", "not settled"
-        remark = "Too few tasks: no subspace is looked for yet."
+        remark = "Too few tasks: no subspace is estimated yet."
     claim = "E[W]² of P-LinUCB and P-TS is close to Var_ρ, that of B-OFUL is much larger"
     return [Claim(claim, "Numerical experiments, figure of W", measured, answer, remark)]
 

@@ -62,7 +62,7 @@ def comparison(runner: Runner, results: Results, tuning: Tuning | None) -> list[
         ),
         Section(
             "Where transfer begins to help",
-            "Regret of each task. The projection policies look for a subspace once as many tasks "
+            "Regret of each task. The projection policies estimate a subspace once as many tasks "
             "have finished as there are features.",
             figures.per_task_regret(results.regret, name="synthetic-per-task"),
         ),
@@ -88,7 +88,7 @@ def play_printed(runner: Runner) -> tuple[Results, list[Section]]:
             "Expected transfer regret, the paper's printed constants",
             "Algorithms 1 to 3 as printed, nothing tuned: the radius without its square root and "
             "without R, the raw eigengap, CCIPCA, the Thompson scale of the analysis, λ₂ = 1/V² "
-            "and λ₁ = 100 (the paper asks for λ₁ ≫ λ₂), V = 1, δ = 1/n.",
+            "and λ₁ = 100 (the paper requires λ₁ ≫ λ₂), V = 1, δ = 1/n.",
             figures.transfer_regret(results.regret, "printed-rounds"),
         ),
         Section(

@@ -174,10 +174,10 @@ class IntervalRows:
         places[0].set_ylim(self.bottom, -0.7)
         handles = {series: handles[series] for series in self.styles if series in handles}
         if self.legend is not None:
-            looks = ({"marker": "o", "markersize": 4}, {"marker": "x", "linewidth": 0})
+            marker_styles = ({"marker": "o", "markersize": 4}, {"marker": "x", "linewidth": 0})
             handles = {
-                name: Line2D([], [], color="0.35", **look)  # type: ignore[arg-type]
-                for name, look in zip(self.legend, looks, strict=True)
+                name: Line2D([], [], color="0.35", **style)  # type: ignore[arg-type]
+                for name, style in zip(self.legend, marker_styles, strict=True)
             }
         if self.legend or not self.single:
             columns = min(6, len(handles))
