@@ -96,7 +96,7 @@ class LogOptions:
 
     @property
     def roles(self) -> dict[str, str | None]:
-        """The columns that are no features, by role."""
+        """The columns that are not features, by role."""
         names = ("task", "reward", "weight", "timestamp", "round", "chosen", "propensity")
         return {name: getattr(self, name) for name in names}
 

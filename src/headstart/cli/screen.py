@@ -118,7 +118,7 @@ def progress_bars(quiet: bool) -> Iterator[Any]:
 
             def show(done: float, total: float) -> None:
                 nonlocal printed_at
-                if task.total is None:  # what was done before is no speed
+                if task.total is None:  # what was done before does not count for the speed
                     progress.reset(task.id, completed=int(done), total=total)
                 progress.update(task.id, completed=done, total=total)
                 if unit is not None and task.speed:

@@ -292,7 +292,7 @@ def arms_not_excluded(
 
 
 def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
-    """The rows of the actions with these ids; what is no list of ids is returned as it is."""
+    """The rows of the actions with these ids; anything else is returned as it is."""
     is_array = isinstance(exclude, np.ndarray) and exclude.ndim
     items = exclude.tolist() if is_array else checks.entries("exclude", exclude, "rows or ids")
     by_number = not any(isinstance(id, str) for id in ids)

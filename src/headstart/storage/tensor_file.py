@@ -160,7 +160,7 @@ def read_header(file: IO[bytes]) -> tuple[dict[str, str], dict[str, Any], int]:
         raise ValueError("it has no header")
     metadata = entries.pop("__metadata__", {})
     if not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError("its metadata is no text")
+        raise ValueError("its metadata is not text")
     return metadata, entries, 8 + length
 
 

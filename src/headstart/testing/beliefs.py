@@ -39,8 +39,8 @@ def check_belief(belief: BaseBelief) -> None:
     --------
     check_rule, check_transfer
     """
-    require(isinstance(belief, BaseBelief), f"{belief!r} is no BaseBelief")
-    require(isinstance(belief.prior, BasePrior), f"its prior {belief.prior!r} is no BasePrior")
+    require(isinstance(belief, BaseBelief), f"{belief!r} is not a BaseBelief")
+    require(isinstance(belief.prior, BasePrior), f"its prior {belief.prior!r} is not a BasePrior")
     require(belief.rounds == 0 and belief.batch == (), "give one belief before any reward")
     run_checks(belief, BELIEF_CHECKS)
 

@@ -37,7 +37,7 @@ def check_rule(rule: Rule) -> None:
     --------
     check_transfer, check_belief
     """
-    require(isinstance(rule, Rule), f"{rule!r} is no Rule")
+    require(isinstance(rule, Rule), f"{rule!r} is not a Rule")
     run_checks(rule, (*SETTINGS_CHECKS, *RULE_CHECKS))
 
 
@@ -45,7 +45,7 @@ def picks_a_row_with_its_score(rule: Rule) -> None:
     """A pick is a row of the contexts and a finite score."""
     pick = rule.choose(Beliefs(1).together, CONTEXTS, np.random.default_rng(0))
     require(isinstance(pick, Pick), f"choose gives {pick!r}, no Pick")
-    require(type(pick.arm) is int and 0 <= pick.arm < 5, f"arm {pick.arm!r} is no row")
+    require(type(pick.arm) is int and 0 <= pick.arm < 5, f"arm {pick.arm!r} is not a row")
     require(type(pick.score) is float and np.isfinite(pick.score), f"score {pick.score!r}")
     require(isinstance(pick.forced, bool), f"forced {pick.forced!r} is neither True nor False")
 

@@ -22,7 +22,7 @@ __all__ = ["SETTINGS_CHECKS"]
 
 def is_a_frozen_dataclass(thing: Any) -> None:
     """A frozen dataclass, so that it can be compared, printed and saved."""
-    require(dataclasses.is_dataclass(thing), "it is no dataclass")
+    require(dataclasses.is_dataclass(thing), "it is not a dataclass")
     for field in dataclasses.fields(thing):
         try:
             setattr(thing, field.name, None)

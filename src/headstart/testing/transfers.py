@@ -45,7 +45,7 @@ def check_transfer(transfer: Transfer, tolerance: float = 0.0) -> None:
     --------
     check_rule, check_belief
     """
-    require(isinstance(transfer, Transfer), f"{transfer!r} is no Transfer")
+    require(isinstance(transfer, Transfer), f"{transfer!r} is not a Transfer")
     run_checks(transfer, SETTINGS_CHECKS)
     run_checks(transfer, TRANSFER_CHECKS, tolerance)
 

@@ -144,7 +144,7 @@ def numeric_column(argument: str, frame: Any, name: str) -> Array:
     """A column of finite numbers."""
     series = frame[name]
     try:
-        if hasattr(series, "isna"):  # pandas has a missing value that is no number
+        if hasattr(series, "isna"):  # the missing value of pandas is not a number
             column = series.to_numpy(dtype=np.float64, na_value=np.nan)
         else:
             column = series.to_numpy()

@@ -354,7 +354,7 @@ def check_magnitudes(name: str, record: Record) -> None:
 
 
 def check_weights(name: str, logs: Any) -> tuple[int, ...]:
-    """How many groups there are, refused if these are no logarithms of their weights."""
+    """How many groups there are, refused unless these are logarithms of their weights."""
     array = checks.finite_array(name, logs, "the logarithms of weights", ndim=1)
     if not array.size or abs(float(np.exp(np.minimum(array, 1.0)).sum()) - 1.0) > 1e-6:
         raise InputError(f"{name} must have weights that add up to 1; got others")

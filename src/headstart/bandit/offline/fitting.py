@@ -277,7 +277,7 @@ def rows_by_task(rows: TaskRows, decay: float) -> list[OneTask]:
     places: dict[Any, int] = {}
     ids = rows.ids.tolist()
     if rows.ids.dtype == object and not all(map(checks.is_hashable, ids)):
-        ids = [task_name(id) for id in ids]  # which refuses the first that is no id
+        ids = [task_name(id) for id in ids]  # which refuses the first that is not an id
     codes = np.fromiter((places.setdefault(id, len(places)) for id in ids), np.intp, len(ids))
     names: dict[str, int] = {}
     task_numbers = np.array([names.setdefault(task_name(id), len(names)) for id in places], np.intp)

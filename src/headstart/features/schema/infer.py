@@ -183,7 +183,7 @@ def review_columns(
     context: Collection[str],
     id: str,
 ) -> Review:
-    """What the columns of a table are; ``roles`` names those that are no fields."""
+    """What the columns of a table are; ``roles`` names those that are not fields."""
     count = len(next(iter(columns.values()), ()))
     reviews, notes = [], []
     for place, (name, values) in enumerate(columns.items(), 1):

@@ -255,7 +255,7 @@ class Schema:
             The rows; or the path of a log (Parquet, Arrow, CSV or JSON lines: a file, a folder or a
             glob), of which a sample of up to 16,000 rows is read.
         task, reward : str, optional
-            The columns of the tasks' ids and of the rewards, which are no fields.
+            The columns of the tasks' ids and of the rewards, which are not fields.
         context : sequence of str, default ()
             The columns that are fields of the context. All others are fields of actions.
         id : str, default "id"

@@ -40,7 +40,7 @@ def no_progress(label: str) -> contextlib.AbstractContextManager[Progress | None
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """How experiments are run. Results do not depend on it, except on ``engine="gpu"``.
+    """How experiments are run. Results depend on it by rounding only, except ``engine="gpu"``.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ def missing() -> str | None:
         if not cupy.cuda.runtime.getDeviceCount():
             return "there is no GPU"
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"there is no GPU that works ({error})"
+        return f"the GPU does not work ({error})"
     if jax.default_backend() != "gpu":
         return "JAX sees no GPU: install the jax[cuda12] or jax[cuda13] that fits the driver"
     return None

@@ -126,7 +126,7 @@ def read_plan(path: Path) -> tuple[dict[str, int], NameAndOptions, list[NameAndO
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"plan {str(path)!r} cannot be read ({error})") from error
     except tomllib.TOMLDecodeError as error:
-        raise FileError(f"plan {str(path)!r} is no TOML ({error})") from error
+        raise FileError(f"plan {str(path)!r} is not valid TOML ({error})") from error
     for key in content:
         checks.one_of(f"key in {path.name}", key, (*SIZES, "world", "policy"))
     world = content.get("world", {"name": "synthetic"})

@@ -277,7 +277,7 @@ class EvidenceFile:
         with atomic.explain_read_errors(self._source, WANT):
             ids: list[str] = json.loads(text)
             if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
-                raise ValueError(f"the ids in block {number} are no texts")
+                raise ValueError(f"the ids in block {number} are not texts")
             if len(ids) != block.tasks:
                 raise ValueError(f"{len(ids)} ids for {block.tasks} tasks")
             if ids and not (min(map(len, ids)) >= 1 and max(map(len, ids)) <= 1000):
