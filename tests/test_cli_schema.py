@@ -105,7 +105,7 @@ def test_check_prints_the_schema_and_writes_it(headstart, frame, tmp_path):
         (("--context", "devise"), "context must name a column of the log; got 'devise' (did you"),
         (
             ("--features", "price", "--context", "device"),
-            "--context is for a schema that is prop",
+            "--context is for a proposed schema",
         ),
         (
             ("--write-schema", "nowhere/schema.json"),
