@@ -60,7 +60,7 @@ def test_the_papers_policies_can_all_run_on_a_gpu():
 def test_what_is_missing_is_said_where_nothing_else_is_in_the_way(monkeypatch):
     monkeypatch.setattr(gpu, "missing", lambda: "it is at the dentist's")
     assert why_not(WORLD, [policy("linucb")]) == "it is at the dentist's"
-    assert "probed" in why_not(WORLD, [policy("linucb")], probes.residual)
+    assert "probe" in why_not(WORLD, [policy("linucb")], probes.residual)
 
 
 class Elsewhere(World):
