@@ -160,14 +160,9 @@ def simulate(
         rng = SeedGenerators(seeds, policy.name)
         rewards = reward_model(policy.reward, False)
         known_noise = rewards.fixed_noise or (noise if policy.knows_noise else None)
+        form = policy.rule.loop_form()
         players[policy.name] = Player(
-            transfer,
-            policy.rule,
-            policy.rule.loop_form(),
-            rng,
-            known_noise,
-            rewards,
-            policy.intercept,
+            transfer, policy.rule, form, rng, known_noise, rewards, policy.intercept
         )
     states = {
         name: player.transfer.init(dim + player.intercept, player.noise, (len(seeds),))
@@ -202,9 +197,8 @@ def simulate(
             values = batch.select("values", arms)
             regret[name][:, task] = (batch.best - values).cumsum(1)[:, np.asarray(marks) - 1]
             if not player.transfer.prior_is_known(player.noise):
-                evidence = linear_batch.evidence(
-                    arms, forced if player.transfer.keeps_forced else None
-                )
+                forced_rounds = forced if player.transfer.keeps_forced else None
+                evidence = linear_batch.evidence(arms, forced_rounds)
                 states[name] = player.transfer.fold(states[name], evidence)
         if progress is not None:
             progress(rounds * len(seeds) * len(policies))

@@ -248,9 +248,8 @@ def concatenate(parts: Sequence[dict[str, Trace]]) -> dict[str, Trace]:
     }
 
 
-WORKER_STATE: list[
-    Any
-] = []  # in a worker: the shared counter, and the process that started the worker
+#: In a worker: the shared counter, and the process that started the worker.
+WORKER_STATE: list[Any] = []
 
 
 def begin_worker(counter: Any, niceness: int = 0) -> None:

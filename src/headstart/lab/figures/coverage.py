@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headstart.lab.figures.elements.base import Figure
 from headstart.lab.figures.elements.interval_rows import IntervalPanel, IntervalPoint, IntervalRows
-from headstart.lab.figures.elements.intervals import check_table, describe_sample, mean_over_seeds
+from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
 from headstart.lab.figures.elements.styles import Style
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def coverage(shares: pl.DataFrame, what: str, name: str = "coverage") -> Figure:
         ]
     )
     rows = IntervalRows(panels, styles, "actual coverage", 0.1 if len(styles) > 1 else 0.24)
-    seeds = describe_sample(table, "with 95 % intervals over seeds")
+    seeds = describe_seeds(table, "with 95 % intervals over seeds")
     return Figure(
         name,
         f"Coverage of intervals of {what}",

@@ -42,10 +42,10 @@ def totals(regret: pl.DataFrame, baseline: str = "LinUCB", name: str = "totals")
 
     each = whole_tasks(regret).group_by("policy", "seed").agg(total=pl.col("regret").sum())
     table = paired_ratios(each, baseline)
-    seeds, bands = describe_seeds(table)
-    how = "paired 95 % intervals by the delta method" if bands else "one seed: no intervals"
+    paired = "paired 95 % intervals by the delta method"
+    seeds = describe_seeds(table, paired, "one seed: no intervals")
     caption = (
-        f"Total regret ÷ that of {baseline} on the same seeds: ratio of means over {seeds}, {how}; "
+        f"Total regret ÷ that of {baseline} on the same seeds: ratio of means over {seeds}; "
         "× is the worst seed."
     )
     points, rows = [], []

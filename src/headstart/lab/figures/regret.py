@@ -9,12 +9,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.lab.figures.elements.base import SINGLE, Figure
-from headstart.lab.figures.elements.intervals import (
-    check_table,
-    describe_sample,
-    describe_seeds,
-    mean_over_seeds,
-)
+from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
 from headstart.lab.figures.elements.panels import Panel, panel_figure
 from headstart.lab.figures.elements.styles import assign_styles
 from headstart.lab.figures.elements.text import count, number
@@ -123,8 +118,8 @@ def rounds_of(regret: pl.DataFrame) -> str:
 
 def curve_figure(name: str, title: str, what: str, panel: Panel) -> Figure:
     """A figure of one panel of regret."""
-    note = PAIRED_NOTE if describe_seeds(panel.table)[1] else ""
-    caption = f"{what}: mean over {describe_sample(panel.table)}. {note}".rstrip()
+    bands = f"bands are 95 % intervals over seeds. {PAIRED_NOTE}"
+    caption = f"{what}: mean over {describe_seeds(panel.table, bands, 'no intervals.')}"
     return panel_figure(name, title, caption, [panel], (SINGLE, 3.0))
 
 

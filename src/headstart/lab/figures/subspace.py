@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headstart import checks
 from headstart.errors import InputError
 from headstart.lab.figures.elements.base import DOUBLE, SINGLE, Figure
-from headstart.lab.figures.elements.intervals import check_table, describe_sample, mean_over_seeds
+from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
 from headstart.lab.figures.elements.panels import Note, Panel, panel_figure, summary_table
 from headstart.lab.figures.elements.styles import assign_styles
 
@@ -67,7 +67,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
     return panel_figure(
         name,
         "Total regret against the rank of the projection",
-        f"Total regret when q directions are projected away: mean over {describe_sample(table)}; "
+        f"Total regret when q directions are projected away: mean over {describe_seeds(table)}; "
         f"q = 0 is no projection. {'; '.join(best)}.",
         [panel],
         (SINGLE, 2.6 if len(styles) == 1 else 2.9),
@@ -131,7 +131,7 @@ def subspace_error(
         "Error of the learned subspace against tasks",
         f"Relative error of E[W]² (left) and of E[W²] (right), with W a new task's distance from "
         f"the learned subspace, where there is one yet: mean over the last {window} tasks and "
-        f"{describe_sample(tables[0])} (a band that reaches the bottom includes 0).",
+        f"{describe_seeds(tables[0])} (a band that reaches the bottom includes 0).",
         panels,
         (DOUBLE, 2.7),
         6,

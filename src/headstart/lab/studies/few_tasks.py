@@ -57,12 +57,7 @@ def few_tasks(runner: Runner, seeds: Sequence[int]) -> tuple[list[Section], list
     """The default against the same without low-rank candidates, in worlds of few or short tasks."""
     rows, sections, claims = [], [], []
     full = policy("empirical_bayes", FULL_COVARIANCE, low_rank=False)
-    policies = (
-        policy("linucb"),
-        policy("empirical_bayes"),
-        full,
-        policy("bayes_oracle"),
-    )
+    policies = (policy("linucb"), policy("empirical_bayes"), full, policy("bayes_oracle"))
     for name, sparse in SPARSE_WORLDS.items():
         tasks = max(4, sparse.tasks * min(runner.scale.tasks, FULL.tasks) // FULL.tasks)
         results = runner.run(

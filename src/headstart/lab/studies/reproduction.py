@@ -155,9 +155,8 @@ def write(runner: Runner, findings: Sequence[Findings], arguments: dict[str, Any
             "Intervals are 95 %, paired over seeds."
         )
         sections.insert(0, Section("The paper's claims", text, claims=all_claims))
-    tuning_seeds = (
-        f"{scale.held_out_seeds[0]}–{scale.held_out_seeds[-1]}" if runner.tune else "none"
-    )
+    held_out = scale.held_out_seeds
+    tuning_seeds = f"{held_out[0]}–{held_out[-1]}" if runner.tune else "none"
     manifest = {
         "command": command(arguments),
         "size": f"{scale.seeds} seeds × {scale.tasks} tasks × {scale.rounds} rounds",

@@ -16,14 +16,7 @@ from headstart.lab.figures.elements.text import count
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "check_table",
-    "describe_sample",
-    "describe_seeds",
-    "mean_over_seeds",
-    "paired_ratios",
-    "t_quantile",
-]
+__all__ = ["check_table", "describe_seeds", "mean_over_seeds", "paired_ratios", "t_quantile"]
 
 LEVEL = 0.95
 
@@ -123,17 +116,13 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
     return table.sort(pl.col("policy") != DEFAULT, "ratio", "policy")
 
 
-def describe_seeds(table: pl.DataFrame) -> tuple[str, bool]:
-    """The number of seeds behind a table in words, and whether it has intervals."""
+def describe_seeds(
+    table: pl.DataFrame,
+    intervals: str = "bands are 95 % intervals over seeds",
+    without: str = "no intervals",
+) -> str:
+    """The number of seeds behind a table, and its ``intervals`` or that it is ``without``."""
     counts = sorted(table["seeds"])
     least, most = counts[0], counts[-1]
-    words = count(most, "seed") if least == most else f"{least} to {most} seeds"
-    return words, most > 1
-
-
-def describe_sample(
-    table: pl.DataFrame, intervals: str = "bands are 95 % intervals over seeds"
-) -> str:
-    """The number of seeds and the ``intervals``, if there are any, for a caption."""
-    seeds, has_intervals = describe_seeds(table)
-    return f"{seeds}, {intervals if has_intervals else 'no intervals'}"
+    seeds = count(most, "seed") if least == most else f"{least} to {most} seeds"
+    return f"{seeds}, {intervals if most > 1 else without}"
