@@ -308,7 +308,7 @@ def test_a_machine_with_everything_lacks_nothing(machine):
         (
             fake_cupy(error=NoDriver("driver too old")),
             fake_jax("gpu"),
-            "there is no GPU that works (driver too old)",
+            "the GPU does not work (driver too old)",
         ),
     ],
 )
