@@ -164,8 +164,11 @@ def expected_gain(
         none = NO_GAIN.replace(learned=0.0, pooled=0.0, alone=0.0, pooled_high=0.0, over="pooled")
         return none.replace(tasks=float(tasks), rounds=float(rounds), curves=np.zeros((3, 1)))
     times, curves, random = simulation.run(float(rounds), float(tasks))
-    gaps = np.diff(times) if len(times) > 1 else np.ones(1)
-    weights = (np.append(gaps, 0.0) + np.append(0.0, gaps))[: len(times)]  # trapezoids
+    # The sum over all rounds of what is interpolated between the times that were simulated.
+    gaps = np.diff(times)
+    weights = (np.append(gaps, 0.0) + np.append(0.0, gaps)) / 2.0
+    weights[0] += 0.5
+    weights[-1] += 0.5
     mean = np.einsum("itp,t->ip", curves, weights / weights.sum())
     low, value, high = np.quantile(share_saved(mean, random), [0.025, 0.5, 0.975])
     shares = mean.mean(1) / random.mean()
