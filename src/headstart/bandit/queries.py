@@ -53,8 +53,7 @@ class BanditQueries:
         they are those of standardized features, unless ``standardize=False``; ``task.explain``
         shows coefficients of the features as given.
         """
-        prior: BasePrior = self._state.prior()
-        return prior
+        return self._state.prior()
 
     @property
     def frozen(self) -> bool:
