@@ -246,7 +246,6 @@ def read_parts(
             summary.parts.append(part.key)
             if actor is not None:
                 actor.append.remote(part.key)
-        sums.spill_rows()
         rest: Iterator[pa.RecordBatch] = iter(())
         if folder is None:
             rest = sums.snapshot()

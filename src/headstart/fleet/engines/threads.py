@@ -198,7 +198,6 @@ class Reading:
         with self.lock:
             begin, anything = time.monotonic(), self.summary.parts or self.positions
             if self.checkpoint is not None and self.sound and anything:
-                self.sums.spill_rows()
                 table = [self.write(self.sums.snapshot())] if len(self.sums.index) else []
                 self.checkpoint.save([*self.runs, *table], self.summary, self.positions)
             end = time.monotonic()
@@ -208,7 +207,7 @@ class Reading:
         """The tasks, when all is read."""
         dim = self.logs.width
         earlier = [] if self.checkpoint is None else self.checkpoint.local_runs(self.folder)
-        self.sums.spill_rows()
+        self.sums.flush()
         if self.runs or earlier:
             self.sums.finish()
             if self.checkpoint is not None:
@@ -217,7 +216,6 @@ class Reading:
         else:
             if time.monotonic() - self.started > checkpoints.INTERVAL:
                 self.save()
-            self.sums.flush()
             self.sums.buffer = RowBuffer(0, dim)
             index = self.sums.index
             tasks = MemoryTasks(dim, self.sums.table, index.order(), index.ids)
