@@ -61,8 +61,7 @@ class NumberedRows(NamedTuple):
 class TaskIndex:
     """The number of every task: a sorted array of hashes, and the ids in the order of numbers.
 
-    Hashes are spread evenly, so that their leading bits say about where one is. The numbers of
-    tasks whose ids are small whole numbers are in a table, too.
+    The numbers of tasks whose ids are small whole numbers are in a table, too.
 
     Examples
     --------
@@ -81,7 +80,6 @@ class TaskIndex:
         self.hashes: Hashes = np.zeros(0, np.uint64)  # by number
         self.sorted: Hashes = np.zeros(0, np.uint64)
         self.places: Whole = np.zeros(0, np.int64)  # the numbers of the sorted hashes
-        self.starts: Whole = np.zeros(2, np.int64)  # of the sorted hashes, by their leading bits
         self.collisions: dict[str, int] = {}  # tasks with the hash of another
         self.small = np.full(0, -1, np.int32)  # the numbers of tasks 0, 1, 2 …, −1 where not known
 
@@ -146,13 +144,9 @@ class TaskIndex:
 
     def search(self, hashes: Hashes) -> Whole:
         """Where hashes are among the sorted ones, if they are there."""
-        last = len(self.sorted) - 1
-        at = np.minimum(self.starts[partition_numbers(hashes, len(self.starts) - 1)], last)
-        behind = np.flatnonzero((self.sorted[at] < hashes) & (at < last))
-        while len(behind):
-            at[behind] += 1
-            behind = behind[(self.sorted[at[behind]] < hashes[behind]) & (at[behind] < last)]
-        return at
+        order, at = np.argsort(hashes), np.empty(len(hashes), np.int64)
+        at[order] = np.searchsorted(self.sorted, hashes[order])  # in order it is faster
+        return np.minimum(at, len(self.sorted) - 1)
 
     def insert(self, hashes: Hashes, numbers: Whole) -> None:
         """Sort hashes in, with the numbers of their tasks."""
@@ -160,9 +154,6 @@ class TaskIndex:
         at = np.searchsorted(self.sorted, hashes[order])
         self.sorted = np.insert(self.sorted, at, hashes[order])
         self.places = np.insert(self.places, at, numbers[order])
-        ranges = power_of_two(len(self.sorted))
-        counts = np.bincount(partition_numbers(self.sorted, ranges), minlength=ranges)
-        self.starts = np.append(0, np.cumsum(counts))
 
     def append(self, ids: pa.LargeStringArray, hashes: Hashes) -> Whole:
         """Number new tasks."""
