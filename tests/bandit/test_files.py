@@ -166,6 +166,22 @@ def own_parts(setup):
 
 
 class TestContinuing:
+    def test_a_mixture_whose_units_have_changed_since_its_last_fit(self, tmp_path):
+        """Its roots are then those of covariances in other units, and no longer symmetric."""
+        rng, bandit = np.random.default_rng(0), hs.Bandit(3, hs.Mixture(), seed=0)
+        for number in range(8):
+            task = bandit.task(number)
+            for _ in range(15):
+                sparse = rng.normal(size=(4, 3)) * (rng.random((4, 3)) < 0.02)
+                task.learn(task.choose(sparse), 0.0)
+            if number % 2 == 0:
+                task.close()
+        roots = bandit._state.ledger.prior_state.state.fits[0].roots
+        assert np.abs(roots - roots.swapaxes(-1, -2)).max() > 0.01
+        bandit.save(tmp_path / "bandit")
+        loaded = hs.load(tmp_path / "bandit")
+        np.testing.assert_array_equal(loaded.prior.mean, bandit.prior.mean)
+
     @pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)
     def test_a_loaded_bandit_continues_exactly_as_the_saved_one(self, setup, tmp_path):
         bandit, pending = busy(**setup)

@@ -138,3 +138,46 @@ def test_a_task_of_very_many_rounds_does_not_break_the_estimate():
         fits.append(transfer.prior(transfer.refit(evidences)).noise)
     assert fits[1] == pytest.approx(fits[0], rel=1e-3)
     assert fits[0] ** 2 == pytest.approx(0.09, rel=0.2)
+
+
+AMOUNTS = {
+    "amounts spent": lambda rng, clicks: clicks * rng.lognormal(size=clicks.shape),
+    "counts": lambda rng, clicks: clicks * rng.integers(1, 4, clicks.shape),
+    "profits": lambda rng, clicks: clicks - rng.uniform(0.01, 0.03, clicks.shape),
+    "clicks with jitter": lambda rng, clicks: clicks + 1e-6 * rng.normal(size=clicks.shape),
+    "clicks with rounding": lambda rng, clicks: clicks + 1e-17 * rng.normal(size=clicks.shape),
+}
+
+
+@pytest.mark.parametrize("how", AMOUNTS)
+@pytest.mark.parametrize("online", [False, True], ids=["fitted", "folded"])
+def test_a_variance_that_follows_from_the_mean_does_not_bias_the_mean(how, online):
+    """Tasks in which little happened have hardly any variance, and are no surer for that."""
+    rng = np.random.default_rng(6)
+    contexts = np.concatenate([rng.normal(size=(200, 25, 2)), np.ones((200, 25, 1))], -1)
+    clicks = rng.random((200, 25)) < 0.05 * (1.0 + np.clip(contexts[..., 0], -1.0, 1.0))
+    rewards = AMOUNTS[how](rng, clicks.astype(float))
+    tasks = list(map(hs.Evidence.of, contexts, rewards))
+    transfer = hs.EmpiricalBayes().with_constant(True)
+    state = transfer.init(3)
+    if online:
+        for task in tasks:
+            state = transfer.fold(state, task)
+    else:
+        state = transfer.refit(tasks)
+    prior = transfer.prior(state)
+    rows, flat = contexts.reshape(-1, 3), rewards.ravel()
+    pooled = np.linalg.lstsq(rows, flat)[0]
+    spread = np.std(flat - rows @ pooled)
+    np.testing.assert_allclose(prior.mean, pooled, atol=0.1 * np.abs(pooled).max())
+    assert prior.noise == pytest.approx(spread, rel=0.1)
+
+
+def test_noise_unrelated_to_rewards_remains_each_tasks_own():
+    rng = np.random.default_rng(7)
+    scale = np.exp(0.7 * rng.normal(size=60))
+    contexts = np.concatenate([rng.normal(size=(60, 20, 2)), np.ones((60, 20, 1))], -1)
+    rewards = contexts.sum(-1) + scale[:, None] * rng.normal(size=(60, 20))
+    transfer = hs.EmpiricalBayes().with_constant(True)
+    prior = transfer.prior(transfer.refit(list(map(hs.Evidence.of, contexts, rewards))))
+    assert prior.noise_dof < 8

@@ -42,7 +42,7 @@ MAX_UNPROVEN_DIM = 256  # a dimension that no array needs to show,
 MAX_UNPROVEN_DIM_FOREIGN = 4096  # and the same with a transfer that is not of this library
 #: Sums of outer products and covariances, by the last part of their names.
 SYMMETRIC = {"gram", "second", "covariance", "error", "errors", "squared_bias", "scatter"}
-SYMMETRIC |= {"known_squared", "candidates", "information", "roots"}
+SYMMETRIC |= {"known_squared", "candidates", "information"}
 MAX_TASKS = 1e15
 MAX_TRIAL_DIM = 32  # in which a task is folded to try a state
 BLOCK_NUMBERS = 2**15  # of evidence that are checked at a time

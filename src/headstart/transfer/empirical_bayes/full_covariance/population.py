@@ -26,6 +26,8 @@ from headstart.transfer.noise import task_scale
 __all__ = ["Fit", "begin_fit"]
 
 INITIAL_FIT_TASKS = 64  # tasks that a first guess is made from, at most
+LARGE_SHARE = 0.1  # of tasks whose rewards are large, by which others may be rounding
+ROUNDING_SHARE = 1e-12  # of the mean square reward of these tasks: below, rewards are rounding
 INITIAL_DOF = 128.0  # how alike the tasks' noise is taken to be before there are tasks
 
 
@@ -57,15 +59,20 @@ class Fit(Record):
         """A first guess from the scale of the first tasks that have one, and whether any has.
 
         Half of their mean square is taken to be the mean's, half the spread's. Tasks whose rewards
-        are all zero tell no scale, however many they are.
+        are all zero, or so small beside those of others that they are rounding, tell no scale,
+        however many they are.
         """
         xp = array_namespace(tasks.gram)
-        telling = (tasks.squares > 0) & (tasks.weight > 0)
-        few = tasks.take(stable_argsort(~telling)[..., :INITIAL_FIT_TASKS])
+        size = xp.where(tasks.weight > 0, tasks.squares / xp.maximum(tasks.rounds, 1e-300), 0.0)
+        rank = size.shape[-1] - 1 - ((size > 0).sum(-1, keepdims=True) * LARGE_SHARE).astype(int)
+        large = xp.take_along_axis(xp.sort(size, axis=-1), rank, -1)
+        telling = (size > 0) & (size >= ROUNDING_SHARE * large)
+        order = stable_argsort(~telling)[..., :INITIAL_FIT_TASKS]
+        few = tasks.take(order)
         noise, lam = task_scale(
             Evidence.unchecked(few.gram, few.moment, few.rounds, few.squares, None)
         )
-        counts = (few.squares > 0) & (few.weight > 0)
+        counts = xp.take_along_axis(telling, order, -1)
         share = counts / xp.maximum(counts.sum(-1, keepdims=True), 1)
         variance = xp.exp((share * xp.log(xp.asarray(noise) ** 2)).sum(-1))
         spread = xp.exp((share * xp.log(xp.asarray(noise) ** 2 / lam)).sum(-1)) / 2.0

@@ -20,10 +20,11 @@ than a factor of ten.
 grid, then the grid's average, weighted by likelihood. ν → ∞ is one noise for all.
 
 Only sums up to Σr² are kept of a task, so nothing tells a noisy task from one with a few large
-rewards. Where that matters most it can be told: the variance of rewards of two values (clicks)
-follows from their mean, and is no property of its own. They are given one noise, or tasks without a
-click would count for more than others. A task whose rewards are all equal says nothing of its
-noise.
+rewards. Where that matters most it can be told: the variance of clicks, counts and amounts spent
+follows from their mean, and is no property of its own. If all rewards have one of two values, or
+the tasks' mean rewards and residual variances have a high rank correlation (Spearman's), all tasks
+are given one noise, or tasks in which little happened would count for more than others. Otherwise a
+task whose rewards are all equal says nothing of its noise.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.arrays import array_namespace, float_if_scalar
+from headstart.arrays import array_namespace, float_if_scalar, stable_argsort
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma, log_gamma
@@ -52,12 +53,14 @@ NEWTON_STEPS = 6
 #: log-likelihood of more would lose the digits that tell one population from another.
 MAX_DOF = 1e8
 MAX_SHORT_TASK_RATIO = 100.0  # times s², for R_i² of a task too short for least squares
+MIN_RANK_CORRELATION = 0.5  # at which the variance of rewards is taken to follow from their mean
+MIN_STANDARD_ERRORS = 3.0  # that the correlation must be away from zero
 
 
 class Residuals(NamedTuple):
     """Tasks' residual sums of squares, their degrees of freedom, and what each task counts.
 
-    ``one`` says that all have the same noise.
+    ``one`` says that all are given the same noise.
     """
 
     square: Array
@@ -90,10 +93,35 @@ def usable_residuals(
     whole = (counted * total).sum(-1)
     value = (counted * tasks.squares).sum(-1) / xp.where(whole != 0, whole, 1.0)
     away = xp.abs(tasks.squares - value[..., None] * total)
-    two = ((away <= 1e-9 * tasks.squares) | ~counted).all(-1) & (whole != 0)
-    spread = tasks.squares - total**2 / xp.maximum(tasks.rounds, 1.0)
-    telling = (spread > 1e-12 * tasks.squares) | two[..., None]
-    return Residuals(square * telling, dof * telling, tasks.weight, two)
+    one = ((away <= 1e-9 * tasks.squares) | ~counted).all(-1) & (whole != 0)
+    rounds = xp.maximum(tasks.rounds, 1.0)
+    spread = tasks.squares - total**2 / rounds
+    telling = spread > 1e-12 * tasks.squares
+    variance = square / xp.maximum(dof, 1e-300)
+    one = one | are_correlated(total / rounds, variance, counted & telling & (dof > 0))
+    telling = telling | one[..., None]
+    return Residuals(square * telling, dof * telling, tasks.weight, one)
+
+
+def are_correlated(first: Array, second: Array, counted: Array) -> Any:
+    """Whether the ranks of two numbers of the tasks that are counted have a high correlation.
+
+    >>> mean = np.linspace(0.0, 1.0, 50)
+    >>> are_correlated(mean, mean**3, mean >= 0), are_correlated(mean, np.sin(9 * mean), mean >= 0)
+    (np.True_, np.False_)
+    """
+    xp, count = array_namespace(first), counted.sum(-1) * 1.0
+    middle = (count - 1.0)[..., None] / 2.0
+
+    def ranks(values: Array) -> Array:
+        order = stable_argsort(xp.where(counted, values, xp.inf))
+        away: Array = xp.where(counted, stable_argsort(order) - middle, 0.0)
+        return away
+
+    covariance = xp.abs((ranks(first) * ranks(second)).sum(-1))
+    variance = count * (count**2 - 1.0) / 12.0
+    least = xp.maximum(MIN_RANK_CORRELATION, MIN_STANDARD_ERRORS / xp.sqrt(xp.maximum(count, 1.0)))
+    return covariance > least * variance
 
 
 def task_variance(noise: Any, dof: Any, square: Array, residual_dof: Array) -> Array:
