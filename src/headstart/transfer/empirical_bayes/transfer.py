@@ -18,8 +18,9 @@ from headstart.transfer.base import TaskStructure, check_number_or_name, checked
 from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.folding import forget, update_if_due
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, estimate_task_noise
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import estimate_task_noise
 from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     average_prior,
     initial_ensemble,

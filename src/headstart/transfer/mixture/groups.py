@@ -16,12 +16,13 @@ from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     covariance_step,
     scoring_step,
 )
-from headstart.transfer.empirical_bayes.full_covariance.likelihood import (
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     noise_likelihood,
+    posteriors,
     task_likelihoods,
 )
-from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, posteriors
 from headstart.transfer.empirical_bayes.refits.passes import PassSums, add_up, task_totals
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import chunks

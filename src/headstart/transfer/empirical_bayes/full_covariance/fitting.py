@@ -31,9 +31,9 @@ from headstart.arrays import array_namespace, float_if_scalar, matvec, repeat, t
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, select
 from headstart.small_matrices import eigh, spd_inverse, sum_of_products, symmetric_matvec
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
-    Past,
     noise_variances,
     posteriors,
     task_posteriors,

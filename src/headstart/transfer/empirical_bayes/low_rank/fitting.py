@@ -68,8 +68,9 @@ from headstart.small_matrices import (
     symmetric_matvec,
     woodbury,
 )
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, noise_variances
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import noise_variances
 from headstart.transfer.empirical_bayes.low_rank.mean import mean_step
 from headstart.transfer.empirical_bayes.low_rank.population import (
     MIN_RESIDUAL_SHARE,

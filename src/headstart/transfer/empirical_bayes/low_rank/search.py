@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
 from headstart.transfer.empirical_bayes.low_rank.passes import (
     LowRankSums,
     factor_rotation,

@@ -14,8 +14,9 @@ from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     feature_variances,
     fit_noise,
 )
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, noise_variances
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import noise_variances
 from headstart.transfer.empirical_bayes.low_rank.fitting import fit_low_rank, leave_one_out
 from headstart.transfer.empirical_bayes.low_rank.noise import (
     MarginalResiduals,

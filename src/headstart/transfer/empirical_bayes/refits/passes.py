@@ -40,9 +40,9 @@ from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     mean_step,
 )
 from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
-    Past,
     posteriors,
     task_posteriors,
 )
