@@ -32,9 +32,9 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
     update_low_rank,
     update_noise,
 )
+from headstart.transfer.empirical_bayes.overflow import sound_fit, sound_step
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.joint_fit import fit_roughly, fit_together
-from headstart.transfer.empirical_bayes.refits.safe_update import sound_fit, sound_step
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
     WIDE_DIM,

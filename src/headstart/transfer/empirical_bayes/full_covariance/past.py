@@ -18,9 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from headstart.arrays import array_namespace, congruence, float_if_scalar, matvec, transpose
+from headstart.arrays import (
+    along_batch,
+    array_namespace,
+    congruence,
+    float_if_scalar,
+    matvec,
+    transpose,
+)
 from headstart.model.prior import symmetric_root
-from headstart.records import Array, Record
+from headstart.records import Array, Record, combine, select
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import task_posteriors
 from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
@@ -90,13 +97,8 @@ class Past(Record):
     def add(self, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
         """These tasks and others, replaced by their posteriors under a fit."""
         other = Past.of(fit, tasks, constant)
-        return Past.unchecked(
-            float_if_scalar(self.count + other.count),
-            self.first + other.first,
-            self.second + other.second,
-            float_if_scalar(self.precision + other.precision),
-            float_if_scalar(self.logs + other.logs),
-        )
+        both: Past = combine(lambda one, more: float_if_scalar(one + more), self, other)
+        return both
 
     def subtract(self, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
         """Take tasks out again, by their posteriors under a fit.
@@ -114,13 +116,15 @@ class Past(Record):
         precision, logs = subtractable_noise(
             (count, self.precision, self.logs), (weight, other.precision, other.logs)
         )
-        return Past.unchecked(
-            float_if_scalar(np.where(some, count - weight, 0.0)),
-            np.where(some[..., None], left[..., 1:, 0], 0.0),
-            np.where(some[..., None, None], left[..., 1:, 1:], 0.0),
-            float_if_scalar(np.where(some, precision, 0.0)),
-            float_if_scalar(np.where(some, logs, 0.0)),
+        after = Past.unchecked(
+            float_if_scalar(count - weight),
+            left[..., 1:, 0],
+            left[..., 1:, 1:],
+            float_if_scalar(precision),
+            float_if_scalar(logs),
         )
+        result: Past = select(some, after, Past.zero(self.first.shape[-1], some.shape))
+        return result
 
     def moment_matrix(self, count: Any) -> Array:
         """[[n, Σ m_iᵀ], [Σ m_i, Σ (C_i + m_i m_iᵀ)]] with this n."""
@@ -130,15 +134,9 @@ class Past(Record):
 
     def discount(self, factor: Any) -> Past:
         """The same, counting less."""
-        xp = array_namespace(self.first)
-        share = xp.asarray(factor)
-        return Past.unchecked(
-            float_if_scalar(self.count * share),
-            self.first * share[..., None],
-            self.second * share[..., None, None],
-            float_if_scalar(self.precision * share),
-            float_if_scalar(self.logs * share),
-        )
+        share = array_namespace(self.first).asarray(factor)
+        less: Past = combine(lambda part: float_if_scalar(part * along_batch(share, part)), self)
+        return less
 
     def transform(self, matrix: Array) -> Past:
         """The same tasks, with parameters multiplied by a matrix."""

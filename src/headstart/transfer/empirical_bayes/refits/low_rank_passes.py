@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
+from headstart.arrays import attempt, congruence, float_if_scalar, matvec, trace, transpose
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.records import Array
 from headstart.small_matrices import (
@@ -275,8 +275,5 @@ def step_if_sound(low: LowRank, totals: LowRankSums, level: bool) -> LowRank:
 
     They may be sums that no tasks have where a few tasks outweigh all others.
     """
-    try:
-        after = low_rank_step(low, totals, level)
-    except np.linalg.LinAlgError:
-        return low
-    return after if after.finite.all() else low
+    after = attempt(low_rank_step, low, totals, level)
+    return low if after is None or not after.finite.all() else after

@@ -6,7 +6,6 @@ the loops of :mod:`headstart.kernels.task_totals`.
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.model.prior import symmetric_root
-from headstart.records import Array
+from headstart.records import Array, combine
 from headstart.transfer.empirical_bayes.full_covariance.fitting import StepSums
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
@@ -37,7 +36,6 @@ from headstart.transfer.empirical_bayes.refits.passes import (
     Passes,
     PassSums,
     add_up,
-    combine,
     past_from_totals,
     step_from_totals,
     task_totals,
@@ -152,7 +150,7 @@ class Search:
         if self.over.stands_for(look) < self.count:
             return sums, sums
         held = self.over.function(self.held_rows, self.dim, *arguments)
-        return sums, tuple(map(functools.partial(combine, operator.sub), sums, held))
+        return sums, combine(operator.sub, sums, held)
 
     def next_fit(self, totals: PassSums, strength: Any) -> tuple[Fit, StepSums]:
         """The population with a full covariance after one step, and the sums it took."""
