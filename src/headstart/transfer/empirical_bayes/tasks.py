@@ -170,12 +170,13 @@ class Tasks(Record):
 
 
 def canonical_order(tasks: Tasks) -> npt.NDArray[np.intp]:
-    """An order of tasks that depends on their content alone, so that sums round alike."""
-    if tasks.weight.ndim > 1 or len(tasks) < 2:
-        return np.arange(len(tasks))
+    """An order of tasks that depends on their content alone, for every batch element.
+
+    So sums round alike, and the same tasks are left out together, whatever order they come in.
+    """
     # One number that differs wherever anything does; sines are as good as random and the same
     # everywhere.
-    size, dim = tasks.moment.shape
-    content = np.hstack([tasks.moment, tasks.gram.reshape(size, dim * dim)])
-    mark = (content * np.sin(1.0 + np.arange(content.shape[1]))).sum(1)
+    *shape, dim = tasks.moment.shape
+    content = np.concatenate([tasks.moment, tasks.gram.reshape(*shape, dim * dim)], -1)
+    mark = (content * np.sin(1.0 + np.arange(content.shape[-1]))).sum(-1)
     return np.asarray(np.lexsort((mark, tasks.rounds, tasks.squares)))
