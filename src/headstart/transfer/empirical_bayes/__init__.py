@@ -1,7 +1,7 @@
 """Empirical Bayes: mean, covariance and noise of the population, learned from all tasks.
 
-Read ``EmpiricalBayes.fold`` in ``transfer.py`` first: it scores the candidates' predictions of a new
-task, keeps the task, and updates the fit. Then, by question:
+Read ``EmpiricalBayes.fold`` in ``transfer.py`` first: it scores the candidates' predictions of a
+new task, keeps the task, and updates the fit. Then, by question:
 
 - what is kept: ``state.py``, ``tasks.py`` (evidence), ``full_covariance/past.py`` (older tasks);
 - in which units: ``units.py``;

@@ -52,8 +52,12 @@ class GroupFit(Record):
     @classmethod
     def initial(cls, groups: int, dim: int, variance: float) -> GroupFit:
         """Before any task: all groups alike."""
-        flat = np.full(groups, variance)
-        fit = Fit.isotropic(np.zeros((groups, dim)), flat, flat)
+        return cls.alike(Fit.isotropic(np.zeros(dim), variance, variance), groups)
+
+    @classmethod
+    def alike(cls, fit: Fit, groups: int) -> GroupFit:
+        """All groups alike, of as many tasks each, and no task of the past."""
+        fit, dim = fit.repeat(groups), fit.mean.shape[-1]
         roots = np.repeat(symmetric_root(fit.covariance)[None], len(STRENGTHS), 0)
         weights = np.full(groups, -np.log(groups))
         return cls.unchecked(fit, weights, Past.zero(dim, (groups,)), roots)
@@ -227,7 +231,5 @@ def is_sound(mixture: GroupFit, largest: float) -> bool:
 
 def first_guess(mixture: GroupFit, fit: Fit) -> GroupFit:
     """The mixture with all groups alike, as the first guess of one population is."""
-    fit = fit.replace(covariance=np.minimum(fit.covariance, MAX_FITTED)).repeat(mixture.groups)
-    roots = np.repeat(symmetric_root(fit.covariance)[None], len(STRENGTHS), 0)
-    weights = np.full(mixture.groups, -np.log(mixture.groups))
-    return mixture.replace(fit=fit, log_weights=weights, roots=roots)
+    fit = fit.replace(covariance=np.minimum(fit.covariance, MAX_FITTED))
+    return GroupFit.alike(fit, mixture.groups).replace(past=mixture.past)
