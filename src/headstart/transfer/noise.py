@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from headstart import checks
 from headstart.arrays import array_namespace, float_if_scalar, matvec, trace, transpose
 from headstart.model.evidence import Evidence
-from headstart.records import Array, Record
+from headstart.records import Array, Record, combine
 from headstart.small_matrices import eigh
 
 __all__ = ["NoiseScale", "Spectrum", "task_ridge", "task_scale"]
@@ -123,13 +124,13 @@ class NoiseScale(Record):
 
     def merge(self, other: NoiseScale) -> NoiseScale:
         """What the tasks of both say."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
-        return NoiseScale.unchecked(given_noise=self.given_noise, **sums)
+        both: NoiseScale = combine(operator.add, self, other)
+        return both.replace(given_noise=self.given_noise)
 
     def total(self) -> NoiseScale:
         """What all elements of a batch say together."""
-        sums = {name: float(np.sum(getattr(self, name))) for name in SUMS}
-        return NoiseScale.unchecked(given_noise=self.given_noise, **sums)
+        together: NoiseScale = combine(lambda part: float(np.sum(part)), self)
+        return together.replace(given_noise=self.given_noise)
 
     @property
     def is_known(self) -> Any:

@@ -44,7 +44,7 @@ from headstart.fleet.summing.tasks import (
     write_partition,
 )
 from headstart.kernels import forms
-from headstart.transfer.empirical_bayes.refits.partition_totals import LOOPS
+from headstart.transfer.empirical_bayes.refits.partition_fit import LOOPS
 
 __all__ = ["MapJobs", "gather", "job_runner", "map_here"]
 

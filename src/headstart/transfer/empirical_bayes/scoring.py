@@ -13,14 +13,12 @@ from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.fitting import StepSums, covariance_step
-from headstart.transfer.empirical_bayes.full_covariance.likelihood import (
-    log_likelihood,
-    task_likelihoods,
-)
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     estimate_task_noise,
+    log_likelihood,
     noise_variances,
+    task_likelihoods,
 )
 from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     MAX_SCORE_TASKS,
