@@ -17,6 +17,7 @@ from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Bootstrap, Measures, measure
+from headstart.fleet.evaluation.offers import Policy
 from headstart.fleet.evaluation.result import Evaluation
 from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import Split, read_sample
@@ -262,8 +263,8 @@ def estimate_values(
         offers = offers._replace(features=result.units.contexts(offers.features))
     models, seed = result.models, setup.seed
     policies = [
-        *(offpolicy.Policy(name, models[name], setup.rule) for name in (LEARNED, POOLED, ALONE)),
-        offpolicy.Policy("uniform", models[ALONE], Uniform()),
+        *(Policy(name, models[name], setup.rule) for name in (LEARNED, POOLED, ALONE)),
+        Policy("uniform", models[ALONE], Uniform()),
     ]
     bootstrap = Bootstrap(len(offers.tasks) - 1, seed)
     how: Any = {"seed": seed, "clip": setup.clip, "map_jobs": map_jobs, "progress": progress}
