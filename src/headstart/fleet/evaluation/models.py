@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
 
 from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
@@ -155,6 +154,8 @@ def random_intercept_model(
     >>> prior.mean.round(), np.sqrt(np.diag(prior.covariance)).round(1), round(prior.noise, 1)
     (array([3., 5.]), array([0., 2.]), 1.0)
     """
+    from scipy.optimize import minimize_scalar
+
     total = Evidence.unpack(past.sum(0), dim)
     gram, moment, count, square = total.gram, total.moment, total.rounds, total.squares
     start = independent_model(past.sum(0)[None], dim, intercept, known_noise=known_noise)
@@ -218,6 +219,8 @@ def fit_scales(
 
     The result begins with the sum of these over tasks.
     """
+    from scipy.optimize import minimize  # only for those who evaluate: it takes a while
+
     dim = tasks.moment.shape[-1]
     is_flat = np.arange(dim) == intercept
     count = max(float(tasks.rounds.sum()), 1e-300)

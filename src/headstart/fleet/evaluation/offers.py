@@ -15,9 +15,10 @@ from headstart.fleet.evaluation.forecasts import CHUNK, AnyPrior, start_beliefs
 from headstart.records import Array
 from headstart.rules import Rule
 
-__all__ = ["Offers", "Policy", "Step", "Whole", "follow", "replay"]
+__all__ = ["Mask", "Offers", "Policy", "Step", "follow", "replay"]
 
 Whole = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 class Offers(NamedTuple):
@@ -84,13 +85,13 @@ class Step(NamedTuple):
     """The next round of several tasks: arms padded with zeros, those on offer marked."""
 
     rounds: Whole  # which logged rounds; meaningless where not ``here``
-    here: npt.NDArray[np.bool_]  # whether the task has such a round
+    here: Mask  # whether the task has such a round
     chosen: Whole  # the arm that was shown, likewise
     contexts: Array
-    allowed: npt.NDArray[np.bool_]
+    allowed: Mask
 
 
-Visit = Callable[[Any, Step], npt.NDArray[np.bool_]]
+Visit = Callable[[Any, Step], Mask]
 
 
 def walk(offers: Offers, prior: AnyPrior, visit: Visit) -> None:
@@ -135,7 +136,7 @@ def follow(offers: Offers, prior: AnyPrior, look: Callable[[Any, Step], Array]) 
     """
     found = np.zeros(offers.starts[-1])
 
-    def visit(belief: Any, step: Step) -> npt.NDArray[np.bool_]:
+    def visit(belief: Any, step: Step) -> Mask:
         on_offer = step.allowed & step.here[:, None]
         rows = offers.starts[step.rounds][:, None] + np.arange(on_offer.shape[1])
         found[rows[on_offer]] = look(belief, step)[on_offer]
@@ -145,7 +146,7 @@ def follow(offers: Offers, prior: AnyPrior, look: Callable[[Any, Step], Array]) 
     return found
 
 
-def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: float | None) -> Whole:
+def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: float | None) -> Mask:
     """Go along the logs and learn only where the policy picks the arm that was logged.
 
     Parameters
@@ -160,18 +161,18 @@ def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: floa
 
     Returns
     -------
-    Whole
-        The numbers of the rounds that were kept.
+    Mask
+        Which rounds were kept.
     """
     kept = np.zeros(len(offers.rewards), dtype=bool)
 
-    def visit(belief: Any, step: Step) -> npt.NDArray[np.bool_]:
+    def visit(belief: Any, step: Step) -> Mask:
         picked = policy.rule.choose(belief, step.contexts, rng, step.allowed).arm
-        agree: npt.NDArray[np.bool_] = (picked == step.chosen) & step.here
+        agree: Mask = (picked == step.chosen) & step.here
         if least is not None:
             agree &= rng.random(len(agree)) < least / offers.propensities[step.rounds]
         kept[step.rounds[agree]] = True
         return agree
 
     walk(offers, policy.prior, visit)
-    return np.flatnonzero(kept)
+    return kept

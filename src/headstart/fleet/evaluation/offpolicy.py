@@ -35,9 +35,9 @@ from headstart.fleet.engines.progress import no_progress
 from headstart.fleet.engines.threads import MapJobs, map_here
 from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import Bootstrap, Estimate
-from headstart.fleet.evaluation.offers import Offers, Policy, Step, Whole, follow, replay
+from headstart.fleet.evaluation.offers import Mask, Offers, Policy, Step, follow, replay
 from headstart.fleet.reading.columns import Columns
-from headstart.lab.figures.elements.text import join_words, number
+from headstart.lab.figures.elements.text import number
 from headstart.records import Array
 
 __all__ = ["Terms", "Value", "estimate", "follow_terms", "replay_terms"]
@@ -69,12 +69,12 @@ FEW = 0.01
 
 
 class Terms(NamedTuple):
-    """An estimate's two sums, round by round; the rounds' weights; and whose each round is."""
+    """An estimate's two sums, round by round; the rounds' weights; and which rounds it is of."""
 
     above: Array
     below: Array
     weights: Array
-    tasks: Whole
+    used: Mask
 
     @property
     def value(self) -> float:
@@ -86,14 +86,6 @@ class Terms(NamedTuple):
         """(Σw)²/Σw²; 0 where there are none."""
         square = float((self.weights**2).sum())
         return float(self.weights.sum()) ** 2 / square if square > 0 else 0.0
-
-    def by_task(self, tasks: int) -> tuple[Array, Array]:
-        """The sums of each of so many tasks."""
-        above, below = (
-            np.bincount(self.tasks, each, tasks).astype(np.float64)
-            for each in (self.above, self.below)
-        )
-        return above, below
 
 
 class Value(NamedTuple):
@@ -130,12 +122,12 @@ def follow_terms(
     weights = chances[shown] / offers.propensities
     if clip is not None:
         weights = np.minimum(weights, checks.positive("clip", clip))
-    ones, rewards, owner = np.ones_like(weights), offers.rewards, offers.owner
+    ones, rewards, used = np.ones_like(weights), offers.rewards, np.ones(len(weights), bool)
     expected = np.add.reduceat(chances * modelled, offers.starts[:-1])
     return {
-        "ips": Terms(weights * rewards, ones, weights, owner),
-        "snips": Terms(weights * rewards, weights, weights, owner),
-        "dr": Terms(expected + weights * (rewards - modelled[shown]), ones, weights, owner),
+        "ips": Terms(weights * rewards, ones, weights, used),
+        "snips": Terms(weights * rewards, weights, weights, used),
+        "dr": Terms(expected + weights * (rewards - modelled[shown]), ones, weights, used),
     }
 
 
@@ -144,15 +136,14 @@ def replay_terms(
 ) -> Terms:
     """The terms of replay, or of its weighted form."""
     kept = replay(policy, offers, rng, None if weighted else float(offers.propensities.min()))
-    weights = 1.0 / offers.propensities[kept] if weighted else np.ones(len(kept))
-    return Terms(weights * offers.rewards[kept], weights, weights, offers.owner[kept])
+    weights = kept / offers.propensities if weighted else kept.astype(np.float64)
+    return Terms(weights * offers.rewards, weights, weights, kept)
 
 
 def estimate(
     offers: Offers,
     policies: Sequence[Policy],
     model: AnyPrior,
-    bootstrap: Bootstrap,
     *,
     seed: int = 0,
     clip: float | None = None,
@@ -169,10 +160,8 @@ def estimate(
         What to evaluate.
     model
         The prior whose beliefs model rewards for dr.
-    bootstrap
-        The bootstrap over tasks.
     seed
-        Of the policies' own randomness.
+        Of the policies' own randomness, and of the bootstrap.
     clip
         The largest weight π/p that counts; larger ones count as this. Less variance, some bias.
     map_jobs
@@ -180,29 +169,23 @@ def estimate(
     progress
         Called with the share of policies that are done.
     """
-    ones = np.ones(len(offers.rewards))
-    terms = {("logged policy", "logged"): Terms(offers.rewards, ones, ones, offers.owner)}
+    ones, all_rounds = np.ones(len(offers.rewards)), np.ones(len(offers.rewards), bool)
+    terms = {("logged policy", "logged"): Terms(offers.rewards, ones, ones, all_rounds)}
     modelled = follow(offers, model, lambda belief, step: belief.predict(step.contexts))
     jobs = list(enumerate(policies))
     results = map_jobs(policy_terms, jobs, offers, modelled, seed, clip)
     for done, (policy, own) in enumerate(zip(policies, results, strict=True), 1):
         terms |= {(policy.name, name): each for name, each in own.items()}
         progress(done / len(jobs))
-    sums = zip(*(each.by_task(bootstrap.tasks) for each in terms.values()), strict=True)
-    above, below = (np.stack(parts, axis=1) for parts in sums)
-    values = bootstrap.ratios(above, below)
-    return [
-        Value(
-            policy,
-            NAMES[name],
-            value,
-            rounds=len(ones),
-            effective=each.effective,
-            used=len(each.below),
-            tasks=len(np.unique(each.tasks)),
-        )
-        for ((policy, name), each), value in zip(terms.items(), values, strict=True)
-    ]
+    owner = offers.owner
+    bootstrap = Bootstrap(len(offers.tasks) - 1, seed, owners=owner)
+    above, below, *_ = (np.stack(parts, axis=1) for parts in zip(*terms.values(), strict=True))
+    intervals = bootstrap.ratios(above, below)
+    values = []
+    for ((who, name), each), value in zip(terms.items(), intervals, strict=True):
+        counts = len(ones), each.effective, int(each.used.sum()), len(np.unique(owner[each.used]))
+        values.append(Value(who, NAMES[name], value, *counts))
+    return values
 
 
 def policy_terms(
@@ -227,18 +210,18 @@ def missing(columns: Columns) -> str:
     """What would have to be logged to estimate what policies earn; empty where nothing is missing.
 
     >>> print(missing(Columns("user", "click", "x*", round="request", chosen="shown")))
-    To estimate what a policy would earn, the log must also hold the probability with which the
-    shown arm was chosen (propensity).
+    To estimate what a policy would earn, also log the probability with which the shown arm was
+    chosen (--propensity).
     """
     wanted = {
-        "round": "an id of the round, the same for all arms on offer in it (round)",
-        "chosen": "one row for every arm on offer, marked if it was the one shown (chosen)",
-        "propensity": "the probability with which the shown arm was chosen (propensity)",
+        "round": "an id of the round, the same for all arms on offer in it (--round)",
+        "chosen": "a row for every arm on offer, with a flag on the one that was shown (--chosen)",
+        "propensity": "the probability with which the shown arm was chosen (--propensity)",
     }
     lacking = [text for role, text in wanted.items() if getattr(columns, role) is None]
-    if not lacking:
-        return ""
-    return f"To estimate what a policy would earn, the log must also hold {join_words(lacking)}."
+    return (
+        f"To estimate what a policy would earn, also log {'; '.join(lacking)}." if lacking else ""
+    )
 
 
 def reason_to_withhold(offers: Offers) -> str:
@@ -262,7 +245,7 @@ def reason_to_withhold(offers: Offers) -> str:
             f"Off-policy values are withheld: in {off:,} of {len(known):,} rounds the "
             "propensities of the arms do not add up to 1 (the median of all sums is "
             f"{number(float(np.median(known)))}). Log every arm on offer in a round, and for each "
-            "the probability with which it would be chosen (propensity); or give it for the arm "
+            "the probability with which it would be chosen (--propensity); or give it for the arm "
             "that was shown and leave it empty for the others."
         )
     return ""

@@ -130,7 +130,11 @@ def decide(savings: Savings, scores: Savings, gain: Gain, basis: Basis, first: i
         words = sentence(kind, models, savings, gain, first)
     findings = []
     for name in ("transfer", *(name for name in models if name != "transfer")):
-        holds = "open" if kind not in models else "yes" if name == kind else "no"
+        rivals = [
+            savings[other, models[name]] for other in models.values() if other != models[name]
+        ]
+        is_refuted = not doubt and kind != "misfit" and any(map(clearly_better, rivals))
+        holds = "yes" if name == kind else "no" if kind in models or is_refuted else "open"
         findings.append(Finding(name, STATEMENTS[name], holds, evidence(name, models, savings)))
     return Verdict(kind, words, tuple(findings))
 
@@ -193,6 +197,9 @@ def supported(name: str, models: Mapping[str, str], savings: Savings, gain: Gain
         return ahead and gain.low > 0.0 and gain.saved >= WORTH
     rivals = [savings[other, model] for other in others]
     if any(clearly_better(rival) or not rival.high <= TOLERATED for rival in rivals):
+        return False
+    # Tasks that share nothing must differ for certain; tasks that are alike must not differ much.
+    if name == "independence" and not savings[model, POOLED].low > 0.0:
         return False
     if name != "independence" and gain.pooled_high > ALIKE:
         return False

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["write_report"]
 
 MOST_ROWS = 200
-NUMERIC = re.compile(r"[−+-]?[\d.,]+([eE][−+-]?\d+)?( ± .*| \[.*| \(.*)?|–|∞")
+NUMERIC = re.compile(r"[−+-]?[\d.,]+([eE][−+-]?\d+)?( %| ± .*| \[.*| \(.*)?|–|∞")
 
 
 def write_report(

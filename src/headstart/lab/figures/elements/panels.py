@@ -58,7 +58,7 @@ class Panel:
     notes
         What to point out.
     known
-        Looks that differ from the usual.
+        Looks that differ from the usual; legends list these lines first.
     """
 
     table: pl.DataFrame
@@ -75,7 +75,8 @@ class Panel:
     def styles(self) -> dict[str, Style]:
         """The style of each line, in legend order."""
         usual = assign_styles(self.table["policy"].to_list())
-        return {name: self.known.get(name, style) for name, style in usual.items()}
+        listed = self.known | usual | self.known  # in the order of the first, as the last has it
+        return {name: style for name, style in listed.items() if name in usual}
 
     @property
     def floor(self) -> float:
