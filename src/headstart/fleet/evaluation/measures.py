@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart import checks
 from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.records import Array
 
@@ -161,9 +160,6 @@ class Bootstrap:
     count: int = 2000
     owners: npt.NDArray[np.intp] | None = None
     wider: float = 1.0
-
-    def __post_init__(self) -> None:
-        checks.integer("tasks", self.tasks, 1)
 
     def by_task(self, values: Array) -> Array:
         """Rows of predictions added up by task."""
