@@ -130,7 +130,7 @@ class Evaluation:
                 "reward per round": format_estimate(value.value),
                 "rounds": number(value.used),
                 "of tasks": number(value.tasks),
-                "effective rounds": number(value.effective),
+                "effective rounds": number(round(value.effective)),
             }
             for value in sorted(self.values, key=lambda value: order.index(value.estimator))
         )
