@@ -2,8 +2,8 @@
 
 A reward updates the belief in O(d²). In two cases the belief is computed again from the prior and
 the task's evidence, in O(d³): after some of 1, 2, 4, … rewards where the prior leaves the noise to
-the task (the belief needs a rebuild), and after all of these where no other task tells the scale.
-Bandits and experiments share these steps. What a bandit keeps of its tasks is in
+the task (the belief needs a rebuild), and after all of these while the scale is known from this
+task alone. Bandits and experiments share these steps. What a bandit keeps of its tasks is in
 :mod:`headstart.bandit.ledger`.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["LoneTask", "is_power_of_two", "next_belief", "rebuilt_belief", "refr
 
 
 class LoneTask(NamedTuple):
-    """What the belief of a task rests on while no other task tells the scale of θ and of the noise.
+    """What the belief of a task rests on while it alone determines the scale of θ and of the noise.
 
     ``noise_is_known`` says that R follows from the reward model, so that only the scale of θ is
     open.
@@ -32,7 +32,7 @@ class LoneTask(NamedTuple):
     noise_is_known: bool = False
 
     def belief(self, belief: BaseBelief, evidence: Evidence) -> BaseBelief:
-        """The belief of a task that alone tells the scale.
+        """The belief of a task that alone determines the scale.
 
         The transfer may state a prior for it; otherwise the belief's own prior leaves the noise to
         the task. Between two calls the update of the belief estimates the noise.
@@ -66,7 +66,7 @@ def next_belief(
     evidence
         Gives the evidence of all of them; called where the belief is computed again.
     alone
-        Given if no other task tells the scale of θ and of the noise.
+        Given if the task alone determines the scale of θ and of the noise.
     """
     after = belief.update(context, reward)
     if alone is not None and not is_power_of_two(rewards):

@@ -95,7 +95,7 @@ def errors(evaluation: Evaluation) -> Figure:
     lines = evaluation.measures.by_position
     places = range(1, len(lines[LEARNED]) + 1)
     axes = ("position", "position of the reward in its task", "mean squared error (reward²)")
-    panels = [Panel(line_table(lines, "position", places), *axes, known=STYLES)]
+    panels = [Panel(line_table(lines, "position", places), *axes, style_overrides=STYLES)]
     peaks = {
         name: max(point.value for point in points if math.isfinite(point.value))
         for name, points in lines.items()
@@ -104,7 +104,7 @@ def errors(evaluation: Evaluation) -> Figure:
     if worst != LEARNED and peaks[worst] > 1.5 * peaks[second]:
         near = {name: points for name, points in lines.items() if name != worst}
         table, heading = line_table(near, "position", places), f"the same without “{worst}”"
-        panels.append(Panel(table, *axes, known=STYLES, heading=heading))
+        panels.append(Panel(table, *axes, style_overrides=STYLES, heading=heading))
     return line_figure(
         "errors",
         "Error by position",
@@ -155,7 +155,7 @@ def calibration(evaluation: Evaluation) -> Figure:
             "predictive interval (%)",
             "covered − promised (% points)",
             notes=(Note("", y=0.0),),
-            known=STYLES,
+            style_overrides=STYLES,
             heading="coverage (0: as promised)",
         ),
         Panel(
@@ -164,7 +164,7 @@ def calibration(evaluation: Evaluation) -> Figure:
             "place in the predicted distribution",
             "rewards in this tenth (%)",
             notes=(Note("", y=100.0 / BINS),),
-            known=STYLES,
+            style_overrides=STYLES,
             heading=f"where rewards fall ({100 // BINS} %: as predicted)",
         ),
     ]
@@ -195,7 +195,7 @@ def regret(evaluation: Evaluation) -> Figure:
         "rounds",
         "rounds that the task has seen",
         "regret (% of random choice)",
-        known=looks,
+        style_overrides=looks,
         heading="",
     )
     return line_figure(
