@@ -130,8 +130,13 @@ def decide(savings: Savings, scores: Savings, gain: Gain, basis: Basis, first: i
         words = sentence(kind, models, savings, gain, first)
     findings = []
     for name in ("transfer", *(name for name in models if name != "transfer")):
-        holds = "open" if kind not in models else "yes" if name == kind else "no"
-        findings.append(Finding(name, STATEMENTS[name], holds, evidence(name, models, savings)))
+        model = models[name]
+        others = [other for other in models.values() if other != model]
+        is_refuted = any(clearly_better(savings[other, model]) for other in others)
+        is_decided = kind in models or (is_refuted and not doubt and kind != "misfit")
+        holds = "yes" if name == kind else "no" if is_decided else "open"
+        against = (f"{format_saving(savings[model, it])} against {OTHERS[it]}" for it in others)
+        findings.append(Finding(name, STATEMENTS[name], holds, "; ".join(against)))
     return Verdict(kind, words, tuple(findings))
 
 
@@ -194,6 +199,9 @@ def supported(name: str, models: Mapping[str, str], savings: Savings, gain: Gain
     rivals = [savings[other, model] for other in others]
     if any(clearly_better(rival) or not rival.high <= TOLERATED for rival in rivals):
         return False
+    # Tasks that share nothing must differ for certain; tasks that are alike must not differ much.
+    if name == "independence" and not savings[model, POOLED].low > 0.0:
+        return False
     if name != "independence" and gain.pooled_high > ALIKE:
         return False
     if clearly_better(savings[model, LEARNED]) and gain.low < WORTH:
@@ -227,15 +235,6 @@ def clearly_better(saved: Estimate) -> bool:
     False
     """
     return saved.low > 0.0 and saved.value >= RELEVANT
-
-
-def evidence(name: str, models: Mapping[str, str], savings: Savings) -> str:
-    """What is for or against an answer: its model against the others."""
-    model = models[name]
-    others = [other for other in models.values() if other != model]
-    return "; ".join(
-        f"{format_saving(savings[model, other])} against {OTHERS[other]}" for other in others
-    )
 
 
 OTHERS = {
