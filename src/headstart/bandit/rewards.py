@@ -129,9 +129,10 @@ class Numbers(RewardModel):
 
     def read(self, reward: Any) -> float:
         """A finite number, of the opposite sign for a cost."""
-        if type(reward) not in (float, np.float64) or not -MAX_VALUE <= reward <= MAX_VALUE:
-            reward = check_reward(reward)
-        return -float(reward) if self.minimize else float(reward)
+        number = float(reward) if type(reward) in (float, np.float64) else check_reward(reward)
+        if not -MAX_VALUE <= number <= MAX_VALUE:
+            number = check_reward(reward)
+        return -number if self.minimize else number
 
     def read_many(self, rewards: Array) -> Array:
         """Of the opposite sign for costs."""

@@ -2,7 +2,8 @@
 
 A reward updates the belief in O(d²). In two cases the belief is computed again from the prior and
 the task's evidence, in O(d³): after some of 1, 2, 4, … rewards where the prior leaves the noise to
-the task (the belief needs a rebuild), and after all of these where no other task tells the scale.
+the task (the belief needs a rebuild), and after most of these where no other task tells the scale
+(:func:`is_refit_due`).
 Bandits and experiments share these steps. What a bandit keeps of its tasks is in
 :mod:`headstart.bandit.ledger`.
 """
@@ -17,7 +18,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, select
 from headstart.transfer import Transfer
 
-__all__ = ["LoneTask", "is_power_of_two", "next_belief", "rebuilt_belief", "refresh_count"]
+__all__ = ["LoneTask", "is_refit_due", "next_belief", "rebuilt_belief", "refresh_count"]
 
 
 class LoneTask(NamedTuple):
@@ -69,7 +70,7 @@ def next_belief(
         Given if no other task tells the scale of θ and of the noise.
     """
     after = belief.update(context, reward)
-    if alone is not None and not is_power_of_two(rewards):
+    if alone is not None and not is_refit_due(rewards):
         alone = None
     if alone is None and not after.needs_rebuild:
         return after
@@ -96,9 +97,14 @@ def holds(prior: BasePrior, evidence: Evidence) -> bool:
     return bool(evidence.batch) or prior.can_update_on(evidence)
 
 
-def is_power_of_two(count: int) -> bool:
-    """Whether a count is one of 1, 2, 4, 8 and so on."""
-    return count & (count - 1) == 0
+def is_refit_due(rewards: int) -> bool:
+    """Whether the prior of a task that alone tells the scale is computed again.
+
+    >>> [rewards for rewards in range(1, 5000) if is_refit_due(rewards)]
+    [1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096]
+    """
+    few = rewards <= 256
+    return rewards & (rewards - 1) == 0 and (few or rewards.bit_length() % 2 == 1)
 
 
 def refresh_count(count: int) -> int:
