@@ -59,7 +59,7 @@ def test_a_schema_is_inferred_from_a_log(frame, tmp_path, suffix):
     assert reviews["click"].notes == 'all 0 or 1: reward="binary"'
     with_time = hs.Schema.infer(str(folder), **settings | {"ignore": []}).review
     (when,) = [each for each in with_time.columns if each.name == "when"]
-    assert when.notes == "whole numbers that hardly recur: a time or an id?"
+    assert when.notes == "whole numbers that rarely recur: a time or an id?"
 
 
 def test_check_prints_the_schema_and_writes_it(headstart, frame, tmp_path):
@@ -68,7 +68,7 @@ def test_check_prints_the_schema_and_writes_it(headstart, frame, tmp_path):
     shown = headstart("check", tmp_path / "log.parquet", *words)
     assert shown.code == 0, shown.err
     assert "400 rows of 20 tasks in 1 file" in shown.out
-    assert "the schema proposed, from a sample of 400 rows" in shown.out
+    assert "the proposed schema, from a sample of 400 rows" in shown.out
     assert "category('desktop', 'phone')" in shown.out
     assert "--write-schema FILE writes it" in shown.out
     path = tmp_path / "schema.json"
@@ -105,11 +105,11 @@ def test_check_prints_the_schema_and_writes_it(headstart, frame, tmp_path):
         (("--context", "devise"), "context must name a column of the log; got 'devise' (did you"),
         (
             ("--features", "price", "--context", "device"),
-            "--context is for a schema that is prop",
+            "--context is for a proposed schema",
         ),
         (
             ("--write-schema", "nowhere/schema.json"),
-            "'nowhere' is no folder to write to (--wri",
+            "'nowhere' is not a folder to write to (--",
         ),
     ],
 )
@@ -156,7 +156,7 @@ def test_what_is_untidy_is_mended_or_told(headstart, untidy, tmp_path, suffix):
     assert len(schema.review.notes) == (1 if suffix == "csv" else 2)
     shown = headstart("check", path, *WORDS, "--write-schema", tmp_path / "schema.json")
     assert "Note: cells '.', '-' and '?' are missing numbers in price." in shown.out
-    table = shown.out.split("the schema proposed")[1].split("Schema(")[0]
+    table = shown.out.split("the proposed schema")[1].split("Schema(")[0]
     assert max(map(len, table.splitlines())) < 160
     assert "their columns add up to 1" in shown.out
     assert (found["month"].summary == "1 to 12") == (suffix == "csv")

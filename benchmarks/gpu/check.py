@@ -538,7 +538,7 @@ def check_own_noise(dim, rounds=70):
     worst, made = 0.0, 0
     with engine.wide_numbers():
         shown = rng.standard_normal((seeds, 5, dim + 1))
-        learner = engine.Learner(policies, seeds, world, shown=shown)
+        learner = engine.Learner(policies, seeds, world, first_contexts=shown)
         learner.starting, learner.finished = (jax.device_put(prior),), 1
         stops = learner.stops(1, rounds)
         assert stops == [1, 2, 4, 8, 16, 32, 64, rounds], f"beliefs are made anew after {stops}"

@@ -339,15 +339,15 @@ def test_a_schema_is_inferred_with_a_review():
         (3, {}, "frame"),
         ({"a": []}, {}, "row"),
         ({"a": 3.0, "b": [1]}, {}, "column 'a' must be a list"),
-        (pandas.DataFrame({"id": [1.5]}), {"id": "x", "ignore": ["id"]}, "tells actions apart"),
-        ({"a": [np.array(1.0)] * 3}, {"context": ["a"]}, "tells actions apart"),
+        (pandas.DataFrame({"id": [1.5]}), {"id": "x", "ignore": ["id"]}, "distinguishes actions"),
+        ({"a": [np.array(1.0)] * 3}, {"context": ["a"]}, "distinguishes actions"),
         ({"a": "text"}, {}, "column 'a' must be a list"),
         (pandas.DataFrame({"id": [], "a": []}), {}, "row"),
         ({"a": [1, 2], "b": [1]}, {}, "one length"),
         (pandas.DataFrame([[1, 2]], columns=["a", "a"]), {}, "distinct"),
         ({"a": [1, 2]}, {"task": "user"}, "'user'"),
         ({"a": [1, 2]}, {"context": "a"}, "context"),
-        ({"a": [1, 2]}, {"context": ["a"]}, "tells actions apart"),
+        ({"a": [1, 2]}, {"context": ["a"]}, "distinguishes actions"),
     ],
 )
 def test_a_table_that_tells_nothing_is_refused(frame, settings, words):

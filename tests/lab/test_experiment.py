@@ -563,7 +563,7 @@ def test_without_a_gpu_a_warning_says_why_and_the_cpu_does_it(here, probed, tmp_
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"probe": probes.residual}, "probed"),
+        ({"probe": probes.residual}, "probe runs"),
         ({"world": Synthetic(dim=5, rank=2, arms=4, drift=0.1)}, "draws its tasks on the CPU"),
         ({"policies": (policy("mixture"),)}, "mixture learns by"),
         ({"policies": (policy("linucb", radius="theory"),)}, "LinUCB chooses by"),

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from headstart.bandit.rewards import Numbers
+from headstart.bandit.rewards import RewardModel
 from headstart.lab import engine as engines
 from headstart.lab.gpu import engine as gpu
 from headstart.lab.gpu import why_not
@@ -105,7 +105,7 @@ class Table:
         )
         for at, (plain, stack) in enumerate(zip(self.rules, self.stacks, strict=True)):
             belief = Belief.start(Prior(means[at], roots[at], noise=noise))
-            player = engines.Player(None, rule_of(plain), plain, stack, noise, Numbers())
+            player = engines.Player(None, rule_of(plain), plain, stack, noise, RewardModel())
             arms, _ = engines.play(player, belief, stacked, stacked, None)
             self.picked[at] = stacked.select("contexts", arms)
             self.earned[at] = stacked.select("rewards", arms)

@@ -841,7 +841,7 @@ POLICY = '[[policy]]\nname = "linucb"\n'
         ('[world]\nname = "logged"\n' + POLICY, ["logged", "table", "task", "reward"]),
         (POLICY + "lm = 2\n", ["option of linucb", "lm"]),
         (POLICY + "lam = [2]\n", ["lam"]),
-        ("this is no TOML", ["no TOML", "plan.toml"]),
+        ("this is no TOML", ["not valid TOML", "plan.toml"]),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_in_one_line(tmp_path, text, words):

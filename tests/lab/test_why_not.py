@@ -60,7 +60,7 @@ def test_the_papers_policies_can_all_run_on_a_gpu():
 def test_what_is_missing_is_said_where_nothing_else_is_in_the_way(monkeypatch):
     monkeypatch.setattr(gpu, "missing", lambda: "it is at the dentist's")
     assert why_not(WORLD, [policy("linucb")]) == "it is at the dentist's"
-    assert "probed" in why_not(WORLD, [policy("linucb")], probes.residual)
+    assert "probe" in why_not(WORLD, [policy("linucb")], probes.residual)
 
 
 class Elsewhere(World):
@@ -136,7 +136,7 @@ class Fixed(Bias):
 def test_a_policy_may_find_out_the_noise_if_it_learns_at_all():
     assert why_not(WORLD, [policy("linucb"), policy("empirical_bayes")]) is None
     assert why_not(WORLD, [policy("empirical_bayes_ts")]) is None
-    for transfer, reason in ((Bias(), None), (Fixed(), "mine must be told the noise")):
+    for transfer, reason in ((Bias(), None), (Fixed(), "mine must be given the noise")):
         unaware = dataclasses.replace(own_policy(transfer), knows_noise=False)
         assert why_not(WORLD, [unaware]) == reason
 
@@ -308,7 +308,7 @@ def test_a_machine_with_everything_lacks_nothing(machine):
         (
             fake_cupy(error=NoDriver("driver too old")),
             fake_jax("gpu"),
-            "there is no GPU that works (driver too old)",
+            "the GPU does not work (driver too old)",
         ),
     ],
 )

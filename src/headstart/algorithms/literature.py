@@ -9,6 +9,7 @@ import numpy.typing as npt
 from headstart.algorithms.registry import Recipe, register
 from headstart.rules import UCB, Forced, Thompson
 from headstart.rules.thompson import DEFAULT_SCALE
+from headstart.theory import inner_regularisation
 from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
 
 __all__ = [
@@ -34,7 +35,7 @@ PELEG = "Peleg, Pearl and Meir (2022), Metalearning linear bandits by prior upda
 
 def over_square(dim: int, bound: float) -> float:
     """1/V², the λ that the paper prints."""
-    return bound**-2
+    return float(inner_regularisation(bound, 1.0, printed=True))
 
 
 @register("LinUCB", printed={"lam": over_square, "radius": "paper"}, reference=OFUL)
@@ -164,7 +165,7 @@ def projected_linucb(
     """P-LinUCB (Bilaj et al. 2024): explore inside the affine subspace that tasks share.
 
     ``paper=True`` is Algorithms 1 and 2 as printed: CCIPCA, the raw eigengap, the printed radius,
-    λ₂ = 1/V², and λ₁ = 100 (the paper asks for λ₁ ≫ λ₂ and names no usable number). ``rank``,
+    λ₂ = 1/V², and λ₁ = 100 (the paper requires λ₁ ≫ λ₂ and gives no value). ``rank``,
     ``pca``, ``shrink``, ``lam1``, ``lam2``, ``warmup`` and ``min_rounds`` are those of
     :class:`~headstart.Subspace`; the other parameters are those of :func:`linucb`.
 

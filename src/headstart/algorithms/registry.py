@@ -48,7 +48,7 @@ class Algorithm:
     truth
         What an oracle must know of the tasks: arguments that an experiment takes from its world.
     knows_noise
-        Whether an experiment tells it the noise R of a world that states one.
+        Whether an experiment gives it the noise R of a world that states one.
     variant
         The label with options other than the defaults, where that differs.
     reference
@@ -91,28 +91,30 @@ class Algorithm:
 
     def build(self, dim: int, options: Mapping[str, Any]) -> Recipe:
         """Transfer and rule for ``dim`` features, the printed form's if ``paper=True``."""
-        given = dict(options)
-        if not checks.flag("paper", given.get("paper", False)):
-            return self.recipe(dim, **given)
-        bound = checks.positive("bound", given.get("bound", 1.0))
+        values = dict(options)
+        if not checks.flag("paper", values.get("paper", False)):
+            return self.recipe(dim, **values)
+        bound = checks.positive("bound", values.get("bound", 1.0))
         fixed = {
             name: value(dim, bound) if callable(value) else value
             for name, value in (self.printed or {}).items()
         }
-        refused = [name for name in given if name in fixed and not equals(given[name], fixed[name])]
-        if refused:
-            stated = ", ".join(f"{name}={fixed[name]!r}" for name in refused)
-            got = ", ".join(checks.describe(given[name]) for name in refused)
+        conflicts = [
+            name for name in values if name in fixed and not equals(values[name], fixed[name])
+        ]
+        if conflicts:
+            fixed_text = ", ".join(f"{name}={fixed[name]!r}" for name in conflicts)
+            got = ", ".join(checks.describe(values[name]) for name in conflicts)
             raise InputError(
-                f"{' and '.join(refused)} must be left out with paper=True, which stands for "
-                f"{stated}; got {got}"
+                f"{' and '.join(conflicts)} must be left out with paper=True, which stands for "
+                f"{fixed_text}; got {got}"
             )
-        return self.recipe(dim, **(given | fixed))
+        return self.recipe(dim, **(values | fixed))
 
 
-def equals(value: Any, wanted: Any) -> bool:
+def equals(value: Any, expected: Any) -> bool:
     """Whether an option has this value; an array never has."""
-    return np.ndim(value) == 0 and bool(value == wanted)
+    return np.ndim(value) == 0 and bool(value == expected)
 
 
 #: Every algorithm, by name.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from headstart import checks
 from headstart.bandit.choices.batch import Choices, choose_many
+from headstart.bandit.choices.choice import Choice
 from headstart.bandit.files.encoding import check_kinds
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger
@@ -21,17 +22,16 @@ from headstart.bandit.task import Task
 from headstart.features.conversion import Features
 from headstart.features.reader import ContextReader
 from headstart.features.requests import plain_contexts, request_of, requests_of
+from headstart.features.schema.schema import Schema
 from headstart.features.transformer import encoder_of
 from headstart.random import seed_as_integer
 from headstart.records import Array
 from headstart.rules import UCB, Rule
+from headstart.storage.atomic import PathLike
 from headstart.transfer import EmpiricalBayes, Transfer
 
 if TYPE_CHECKING:
-    from headstart.bandit.choices.choice import Choice
-    from headstart.features.schema.schema import Schema
     from headstart.random import Seed
-    from headstart.storage.tensor_file import PathLike
 
 __all__ = ["Bandit", "load"]
 
@@ -91,9 +91,9 @@ class Bandit(BanditFromData):
     Notes
     -----
     All methods are thread-safe: each call is atomic. Where running tasks count (the default), or
-    the first contexts tell the units of features, decisions depend on the order of the calls for
-    different tasks. They do not with ``EmpiricalBayes(running=False, units="given")``, or with a
-    transfer that neither counts running tasks nor is unit-free, as long as no task is closed
+    the first contexts determine the units of features, decisions depend on the order of the calls
+    for different tasks. They do not with ``EmpiricalBayes(running=False, units="given")``, or with
+    a transfer that neither counts running tasks nor is unit-free, as long as no task is closed
     meanwhile and no more than ``cache_size`` tasks are in use (the root of a belief that was
     evicted is another root of the same covariance, and Thompson draws depend on the root).
     Contexts may be longer than 1: the bound ‖x‖ ≤ 1 matters to the theory radius only.
@@ -253,7 +253,7 @@ class Bandit(BanditFromData):
         """Choose for several tasks in one call: the same decisions as one by one, but faster.
 
         Tasks that are new are made. Set ``cache_size`` to the number of tasks that are served at
-        once, or their beliefs are computed anew each time.
+        once, or their beliefs are recomputed each time.
 
         Parameters
         ----------

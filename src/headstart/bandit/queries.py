@@ -48,8 +48,7 @@ class BanditQueries:
     @property
     def prior(self) -> BasePrior:
         """The prior of a new task."""
-        prior: BasePrior = self._state.prior()
-        return prior
+        return self._state.prior()
 
     @property
     def frozen(self) -> bool:

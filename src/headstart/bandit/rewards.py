@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,16 +19,19 @@ from headstart.model.base import BaseBelief
 from headstart.model.logistic import MIN_WEIGHT, expected_probability, linearize, sigmoid
 from headstart.model.own_noise import reward_dof
 from headstart.records import Array
+from headstart.rules import Rule
 
-__all__ = ["REWARD_MODELS", "Binary", "Numbers", "RewardModel", "reward_model"]
+__all__ = ["REWARD_MODELS", "Binary", "RewardModel", "reward_model"]
 
 WANT_BINARY = "0 or 1, or a boolean, with reward='binary'"
 Interval = tuple[Array, Array, Array]  # expected rewards, and the ends of their intervals
 
 
 @dataclasses.dataclass(frozen=True)
-class RewardModel(ABC):
-    """How rewards enter the linear model of a task.
+class RewardModel:
+    """How rewards enter the linear model of a task: as they are, E r = xᵀθ.
+
+    Rewards of this model are any finite numbers. A subclass overrides what is different.
 
     Attributes
     ----------
@@ -40,7 +42,7 @@ class RewardModel(ABC):
     minimize: bool = False
 
     #: The name, as ``Bandit(reward=…)`` has it.
-    name: ClassVar[str]
+    name: ClassVar[str] = "number"
     #: R, where it follows from the model; ``None`` where it is given or estimated.
     fixed_noise: ClassVar[float | None] = None
     #: Whether a round of the linear model depends on the belief before it.
@@ -51,15 +53,17 @@ class RewardModel(ABC):
         """−1 for costs, else 1."""
         return -1.0 if self.minimize else 1.0
 
-    @abstractmethod
     def read(self, reward: Any) -> float:
         """The reward that the model learns from, from one that a user passes; checked."""
+        number = float(reward) if type(reward) in (float, np.float64) else check_reward(reward)
+        if not -MAX_VALUE <= number <= MAX_VALUE:
+            number = check_reward(reward)
+        return -number if self.minimize else number
 
-    @abstractmethod
     def read_many(self, rewards: Array) -> Array:
         """The same of an array of finite numbers."""
+        return self.sign * rewards
 
-    @abstractmethod
     def linearize(
         self, belief: BaseBelief, x: Array, r: Any, weight: float = 1.0
     ) -> tuple[Array, Any]:
@@ -67,25 +71,34 @@ class RewardModel(ABC):
 
         With a ``weight`` it stands for so many of them.
         """
+        root = math.sqrt(weight)
+        return root * x, root * r
 
-    @abstractmethod
     def expected(self, index: float) -> float:
         """The reward, as read, that is expected where the linear model has this value."""
+        return index
 
-    @abstractmethod
     def working_reward(self, index: float, reward: float) -> tuple[float, float]:
         """What stands for a mean reward in the linear model near a value of it, and its weight."""
+        return reward, 1.0
 
-    @abstractmethod
     def score(self, index: Any) -> Any:
         """A rule's index, a number or an array, in the units of the user's rewards."""
+        return -index if self.minimize else index
 
-    @abstractmethod
     def interval(self, belief: BaseBelief, rows: Array, level: float, of_reward: bool) -> Interval:
         """Expected rewards with intervals, in the units of the user's rewards.
 
-        ``level`` is their probability. With ``of_reward`` they are those of single rewards.
+        ``level`` is their probability. With ``of_reward`` they are those of single rewards. Here:
+        xᵀθ̂ ± q R ‖x‖, or with the noise ± q R √(1 + ‖x‖²), norms in B⁻¹. q is the quantile of a t
+        distribution where tasks differ in their noise, and of the normal distribution where not.
         """
+        width, dof = belief.width(rows), belief.degrees_of_freedom()
+        mean = self.sign * belief.predict(rows)
+        scale = np.sqrt(1.0 + width**2) if of_reward else width
+        degrees = reward_dof(width, *dof) if of_reward else dof[0]
+        half = t_quantile(level, degrees) * belief.noise * scale
+        return mean, mean - half, mean + half
 
     def check_noise(self, noise: object) -> float | None:
         """R as it was given; ``None`` if it is to be estimated, or follows from the model."""
@@ -96,9 +109,8 @@ class RewardModel(ABC):
             raise checks.refuse("noise", f"'auto' with reward={self.name!r}", noise)
         return checks.positive("noise", noise)
 
-    @abstractmethod
-    def check_rule(self, rule: object) -> None:
-        """Refuse a rule that these rewards are not for."""
+    def check_rule(self, rule: Rule) -> None:
+        """Refuse a rule that these rewards are not for; here none."""
 
     def arguments(self, noise: float | None) -> str:
         """The arguments of a bandit that say what rewards are."""
@@ -110,69 +122,13 @@ class RewardModel(ABC):
         return ", ".join(parts)
 
     @property
-    def explained(self) -> str:
+    def quantity(self) -> str:
         """What the linear model is of, in the user's units."""
         return "expected cost" if self.minimize else "expected reward"
 
     def describe(self) -> str:
-        """What the rewards are, for a report."""
-        return ", to be made small (minimize=True)" if self.minimize else ""
-
-
-class Numbers(RewardModel):
-    """Any finite numbers: E r = xᵀθ."""
-
-    name = "number"
-
-    def check_rule(self, rule: object) -> None:
-        """Any rule will do."""
-
-    def read(self, reward: Any) -> float:
-        """A finite number, of the opposite sign for a cost."""
-        number = float(reward) if type(reward) in (float, np.float64) else check_reward(reward)
-        if not -MAX_VALUE <= number <= MAX_VALUE:
-            number = check_reward(reward)
-        return -number if self.minimize else number
-
-    def read_many(self, rewards: Array) -> Array:
-        """Of the opposite sign for costs."""
-        return self.sign * rewards
-
-    def linearize(
-        self, belief: BaseBelief, x: Array, r: Any, weight: float = 1.0
-    ) -> tuple[Array, Any]:
-        """The round itself."""
-        root = math.sqrt(weight)
-        return root * x, root * r
-
-    def expected(self, index: float) -> float:
-        """The value itself."""
-        return index
-
-    def working_reward(self, index: float, reward: float) -> tuple[float, float]:
-        """The reward itself."""
-        return reward, 1.0
-
-    def score(self, index: Any) -> Any:
-        """The index itself, of the opposite sign for costs."""
-        return -index if self.minimize else index
-
-    def interval(self, belief: BaseBelief, rows: Array, level: float, of_reward: bool) -> Interval:
-        """xᵀθ̂ ± q R ‖x‖, or with the noise ± q R √(1 + ‖x‖²), norms in B⁻¹.
-
-        q is the quantile of a t distribution where tasks differ in their noise, and of the normal
-        distribution where not.
-        """
-        width, dof = belief.width(rows), belief.degrees_of_freedom()
-        mean = self.sign * belief.predict(rows)
-        scale = np.sqrt(1.0 + width**2) if of_reward else width
-        degrees = reward_dof(width, *dof) if of_reward else dof[0]
-        half = t_quantile(level, degrees) * belief.noise * scale
-        return mean, mean - half, mean + half
-
-    def describe(self) -> str:
-        """Empty for rewards that are numbers, to be made large."""
-        return f"numbers{super().describe()}" if self.minimize else ""
+        """What the rewards are, for a report; empty for numbers, to be made large."""
+        return "numbers, to be made small (minimize=True)" if self.minimize else ""
 
 
 class Binary(RewardModel):
@@ -185,18 +141,15 @@ class Binary(RewardModel):
     fixed_noise = 1.0
     needs_belief = True  # a reward is expanded around it
 
-    def check_rule(self, rule: object) -> None:
+    def check_rule(self, rule: Rule) -> None:
         """The radii and scales of the analysis are those of linear rewards."""
-        for name in ("radius", "scale"):
-            value = getattr(rule, name, None)
-            if isinstance(value, str):
-                want = "a number with reward='binary': the analysis is of linear rewards"
-                raise checks.refuse(name, want, value)
-        if hasattr(rule, "then"):  # a rule that begins with another
-            self.check_rule(rule.then)
+        if rule.analysis_setting is not None:
+            name, value = rule.analysis_setting
+            want = "a number with reward='binary': the analysis is of linear rewards"
+            raise checks.refuse(name, want, value)
 
     @property
-    def explained(self) -> str:
+    def quantity(self) -> str:
         """Log-odds."""
         return f"log-odds of a {'cost' if self.minimize else 'reward'} of 1"
 
@@ -246,11 +199,12 @@ class Binary(RewardModel):
 
     def describe(self) -> str:
         """That the linear model is one of log-odds."""
-        return f"0 or 1, by a logistic model{super().describe()}"
+        text = "0 or 1, by a logistic model"
+        return f"{text}, to be made small (minimize=True)" if self.minimize else text
 
 
 #: Reward models by name.
-REWARD_MODELS: dict[str, type[RewardModel]] = {kind.name: kind for kind in (Numbers, Binary)}
+REWARD_MODELS: dict[str, type[RewardModel]] = {kind.name: kind for kind in (RewardModel, Binary)}
 
 
 def reward_model(reward: object, minimize: object) -> RewardModel:

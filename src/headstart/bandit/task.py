@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from headstart import checks
+from headstart.bandit.choices.choice import Choice
+from headstart.bandit.files.journal import Journal
+from headstart.bandit.offline.observation import observe_rounds
+from headstart.bandit.state import BanditState
 from headstart.features.requests import request_of
+from headstart.model.base import BaseBelief
+from headstart.model.evidence import Evidence
 from headstart.records import Array
 
 if TYPE_CHECKING:
-    from headstart.bandit.choices.choice import Choice
-    from headstart.bandit.files.journal import Journal
     from headstart.bandit.reports.explanation import Explanation
-    from headstart.bandit.state import BanditState
-    from headstart.model.base import BaseBelief
-    from headstart.model.evidence import Evidence
 
 __all__ = ["Prediction", "Task"]
 
@@ -39,7 +40,7 @@ class Prediction(NamedTuple):
 
 
 class Task:
-    """One task of a bandit: a light handle, to be kept or asked for anew each time.
+    """One task of a bandit: a light handle, to be kept or obtained again each time.
 
     Get one with :meth:`Bandit.task`.
     """
@@ -231,8 +232,6 @@ class Task:
         >>> task.rounds, task.evidence.rounds
         (2, 3.0)
         """
-        from headstart.bandit.offline.observation import observe_rounds
-
         return observe_rounds(self._state, self._id, contexts, rewards, weight, journal)
 
     def predict(

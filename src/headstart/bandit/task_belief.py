@@ -2,10 +2,9 @@
 
 A reward updates the belief in O(d²). In two cases the belief is computed again from the prior and
 the task's evidence, in O(d³): after some of 1, 2, 4, … rewards where the prior leaves the noise to
-the task (the belief needs a rebuild), and after most of these where no other task tells the scale
-(:func:`is_refit_due`).
-Bandits and experiments share these steps. What a bandit keeps of its tasks is in
-:mod:`headstart.bandit.ledger`.
+the task (the belief needs a rebuild), and after most of these while the scale is known from this
+task alone (:func:`is_refit_due`). Bandits and experiments share these steps. What a bandit keeps of
+its tasks is in :mod:`headstart.bandit.ledger`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["LoneTask", "is_refit_due", "next_belief", "rebuilt_belief", "refresh
 
 
 class LoneTask(NamedTuple):
-    """What the belief of a task rests on while no other task tells the scale of θ and of the noise.
+    """What the belief of a task rests on while it alone determines the scale of θ and of the noise.
 
     ``noise_is_known`` says that R follows from the reward model, so that only the scale of θ is
     open.
@@ -33,7 +32,7 @@ class LoneTask(NamedTuple):
     noise_is_known: bool = False
 
     def belief(self, belief: BaseBelief, evidence: Evidence) -> BaseBelief:
-        """The belief of a task that alone tells the scale.
+        """The belief of a task that alone determines the scale.
 
         The transfer may state a prior for it; otherwise the belief's own prior leaves the noise to
         the task. Between two calls the update of the belief estimates the noise.
@@ -67,7 +66,7 @@ def next_belief(
     evidence
         Gives the evidence of all of them; called where the belief is computed again.
     alone
-        Given if no other task tells the scale of θ and of the noise.
+        Given if the task alone determines the scale of θ and of the noise.
     """
     after = belief.update(context, reward)
     if alone is not None and not is_refit_due(rewards):
@@ -98,7 +97,7 @@ def holds(prior: BasePrior, evidence: Evidence) -> bool:
 
 
 def is_refit_due(rewards: int) -> bool:
-    """Whether the prior of a task that alone tells the scale is computed again.
+    """Whether the prior of a task that alone determines the scale is computed again.
 
     >>> [rewards for rewards in range(1, 5000) if is_refit_due(rewards)]
     [1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096]

@@ -30,9 +30,9 @@ app = typer.Typer(
 )
 
 
-def show_version(asked: bool) -> None:
-    """Print the version and stop, where it was asked for."""
-    if asked:
+def show_version(value: bool) -> None:
+    """Print the version and exit, if ``--version`` is given."""
+    if value:
         print(f"headstart {headstart.__version__}")
         raise typer.Exit
 

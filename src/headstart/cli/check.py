@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,7 @@ from headstart.cli.options import (
 )
 from headstart.cli.screen import print_json, progress_bars
 from headstart.errors import FileError, InputError, visible
-
-if TYPE_CHECKING:
-    from headstart.features.schema import Schema
+from headstart.features.schema import Schema
 
 __all__ = ["check"]
 
@@ -30,13 +28,13 @@ def check(
     logs: LogOptions,
     context: Annotated[
         str,
-        typer.Option(help="Columns of the context (device,hour), for the schema that is proposed."),
+        typer.Option(help="Columns of the context (device,hour), for the proposed schema."),
     ] = "",
     id: Annotated[
-        str, typer.Option("--id", help="Column with the item id, for the schema that is proposed.")
+        str, typer.Option("--id", help="Column with the item id, for the proposed schema.")
     ] = "id",
     write_schema: Annotated[
-        Path | None, typer.Option("--write-schema", help="New file for the schema proposed.")
+        Path | None, typer.Option("--write-schema", help="New file for the proposed schema.")
     ] = None,
     cluster: Cluster = None,
     workers: Workers = None,
@@ -44,7 +42,7 @@ def check(
 ) -> None:
     """Check logs: what they contain, and what to fix. Exits with 2 if they cannot be used.
 
-    Without --features and --schema, a schema is proposed, with what was found of every column.
+    Without --features and --schema, a schema is proposed, with a review of every column.
     """
     from headstart.fleet import check as run
     from headstart.fleet.reading.sample import sample_log
@@ -56,13 +54,13 @@ def check(
         sample, sample_notes = sample_log(
             logs.logs, logs.format, logs.storage_options, logs.task, logs.reward
         )
-        named = [name.strip() for name in context.split(",") if name.strip()]
-        proposed = propose_schema(sample, logs.roles, named, id)
+        context_columns = [name.strip() for name in context.split(",") if name.strip()]
+        proposed = propose_schema(sample, logs.roles, context_columns, id)
     else:
         for name, value in (("--context", context), ("--write-schema", write_schema)):
             if value:
                 raise InputError(
-                    f"{name} is for a schema that is proposed: leave out --features and --schema"
+                    f"{name} is for a proposed schema: leave out --features and --schema"
                 )
     opened = logs.open(proposed)
     with progress_bars(quiet=as_json) as bar, bar("reading", progress_unit(opened)) as progress:
@@ -88,8 +86,7 @@ def check(
 def propose_schema(
     columns: dict[str, list[Any]], roles: Mapping[str, str | None], context: list[str], id: str
 ) -> Schema:
-    """The schema that is proposed for a sample of a log; errors name the options."""
-    from headstart.features.schema import Schema
+    """The schema proposed for a sample of a log; errors name the options."""
     from headstart.worlds.tables import find_column
 
     for role, name in roles.items():
@@ -109,11 +106,11 @@ def propose_schema(
 
 
 def print_proposal(schema: Schema, notes: list[str], path: Path | None) -> None:
-    """Print a schema that is proposed, with what was found of every column."""
+    """Print a proposed schema, with the review of every column."""
     from headstart.lab.figures.elements.text import join_words
 
     where = f"It is in {path}" if path is not None else "--write-schema FILE writes it"
-    print(visible(f"\nthe schema proposed, from a sample of {schema.review}\n"))
+    print(visible(f"\nthe proposed schema, from a sample of {schema.review}\n"))
     print(visible(repr(schema)))
     for note in notes:
         print(f"Note: {note}.")
@@ -125,15 +122,15 @@ def print_proposal(schema: Schema, notes: list[str], path: Path | None) -> None:
     if doubtful:
         print(
             visible(
-                f"Look at {join_words(doubtful)} before you use it: what is no feature has a role "
-                f"(--timestamp, --round, --weight), or is left out of the schema."
+                f"Check {join_words(doubtful)} before you use it: give a column that is not a "
+                f"feature its role (--timestamp, --round, --weight), or leave it out of the schema."
             )
         )
     if not schema.context:
         print(
             "All fields are of actions: name those of the context with --context, if there are any."
         )
-    print(visible(f"{where}: look at it, correct it, and pass it to fit with --schema."))
+    print(visible(f"{where}: review it, correct it, and pass it to fit with --schema."))
 
 
 def check_new(path: Path) -> None:
@@ -141,7 +138,7 @@ def check_new(path: Path) -> None:
     if path.exists():
         raise FileError(f"{str(path)!r} is there already (--write-schema): give another name")
     if not path.parent.is_dir():
-        raise FileError(f"{str(path.parent)!r} is no folder to write to (--write-schema)")
+        raise FileError(f"{str(path.parent)!r} is not a folder to write to (--write-schema)")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.errors import InputError
+from headstart.features.schema import Schema
 
 if TYPE_CHECKING:
-    from headstart.features.schema import Schema
     from headstart.fleet import Logs
 
 __all__ = [
@@ -96,7 +96,7 @@ class LogOptions:
 
     @property
     def roles(self) -> dict[str, str | None]:
-        """The columns that are no features, by role."""
+        """The columns that are not features, by role."""
         names = ("task", "reward", "weight", "timestamp", "round", "chosen", "propensity")
         return {name: getattr(self, name) for name in names}
 
@@ -116,7 +116,6 @@ class LogOptions:
 
     def open(self, schema: Schema | None = None) -> Logs:
         """The logs, with the features or the file of a schema given, or else with ``schema``."""
-        from headstart.features.schema import Schema
         from headstart.fleet import Columns, Logs
 
         if schema is None and (self.features is None) == (self.schema is None):
@@ -140,8 +139,8 @@ def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
     _, *others = inspect.signature(command, eval_str=True).parameters.values()
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        command(LogOptions(**{name: given.pop(name) for name in fields}), **given)
+    def run(**values: Any) -> None:
+        command(LogOptions(**{name: values.pop(name) for name in fields}), **values)
 
     parameters = [
         parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in (*fields.values(), *others)

@@ -114,18 +114,18 @@ def progress_bars(quiet: bool) -> Iterator[Any]:
         def bar(label: str, unit: str | None = None) -> Iterator[Callable[[float, float], None]]:
             place = progress.add_task(label, total=None, speed="")
             task = progress.tasks[place]
-            printed = time.monotonic()
+            printed_at = time.monotonic()
 
             def show(done: float, total: float) -> None:
-                nonlocal printed
-                if task.total is None:  # what was done before is no speed
+                nonlocal printed_at
+                if task.total is None:  # what was done before does not count for the speed
                     progress.reset(task.id, completed=int(done), total=total)
                 progress.update(task.id, completed=done, total=total)
                 if unit is not None and task.speed:
                     progress.update(task.id, speed=f"{amount(task.speed, unit)}/s")
                 now = time.monotonic()
-                if progress.disable and now - printed >= PROGRESS_SECONDS and done < total:
-                    printed = now
+                if progress.disable and now - printed_at >= PROGRESS_SECONDS and done < total:
+                    printed_at = now
                     print(f"{label}: {progress_text(task, unit)}", file=sys.stderr, flush=True)
 
             yield show
@@ -153,28 +153,28 @@ def print_outcome(outcome: Outcome, as_json: bool) -> None:
 
 def print_table(table: Any, title: str) -> None:
     """Print a Polars table."""
-    shown = Table(title=visible(title, line=True), title_justify="left")
+    rich_table = Table(title=visible(title, line=True), title_justify="left")
     for column in table.columns:
-        shown.add_column(
+        rich_table.add_column(
             escape(visible(column, line=True)),
             justify="left" if str(table[column].dtype) == "String" else "right",
         )
     for row in table.iter_rows():
         cells = (f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row)
-        shown.add_row(*(escape(visible(cell)) for cell in cells))
-    Console().print(shown)
+        rich_table.add_row(*(escape(visible(cell)) for cell in cells))
+    Console().print(rich_table)
 
 
 def print_facts(facts: dict[str, Any]) -> None:
     """Print names and values, one per row; unknown values are left out."""
-    shown = Table(show_header=False)
+    rich_table = Table(show_header=False)
     for name, value in facts.items():
         if value is not None and value != "":
             text = f"{value:,}" if isinstance(value, int) else str(value)
             text = f"{value:,.4g}" if isinstance(value, float) else text
             text = ("no", "yes")[value] if isinstance(value, bool) else text
-            shown.add_row(name.replace("_", " "), escape(visible(text)))
-    Console().print(shown)
+            rich_table.add_row(name.replace("_", " "), escape(visible(text)))
+    Console().print(rich_table)
 
 
 def print_entries(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:

@@ -291,9 +291,9 @@ def arms_not_excluded(
         exclude = rows_of_ids(exclude, ids)
     if checks.has_masked(exclude):
         raise InputError(f"exclude must be {want}; got masked values, which are missing")
-    listed = isinstance(exclude, np.ndarray) and exclude.ndim
+    is_array = isinstance(exclude, np.ndarray) and exclude.ndim
     try:
-        values = np.asarray(exclude if listed else checks.entries("exclude", exclude, want))
+        values = np.asarray(exclude if is_array else checks.entries("exclude", exclude, want))
     except ValueError:
         raise checks.refuse("exclude", want, exclude) from None
     if values.size == 0:
@@ -314,7 +314,7 @@ def arms_not_excluded(
 
 
 def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
-    """The rows of the actions with these ids; what is no list of ids is returned as it is."""
+    """The rows of the actions with these ids; anything else is returned as it is."""
     is_array = isinstance(exclude, np.ndarray) and exclude.ndim
     items = exclude.tolist() if is_array else checks.entries("exclude", exclude, "rows or ids")
     by_number = not any(isinstance(id, str) for id in ids)

@@ -13,7 +13,7 @@ from headstart.records import Array
 
 __all__ = ["UsualSizes"]
 
-MIN_COUNT = 8  # values that tell the usual size of a feature
+MIN_COUNT = 8  # values from which the usual size of a feature is estimated
 MIN_COUNT_TO_REFUSE = 3  # values before which none is refused
 MAX_RATIO = 1e6  # of a value and the usual size
 STEADY_RATIO = 10.0  # of sizes that hardly change
@@ -51,7 +51,7 @@ class UsualSizes(NamedTuple):
     def of_fit(cls, features: Features, pooled: Evidence) -> UsualSizes:
         """The sizes after a fit, from the mean and the standard deviation of each feature.
 
-        They count like the fewest values that tell a size, so that rounds soon have more say.
+        They count like the fewest values that determine a size, so that rounds soon outweigh them.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class UsualSizes(NamedTuple):
             origin = np.zeros(dim)
             deviation = np.sqrt(square / max(float(pooled.rounds), 1e-300))
         size = np.where(present, np.stack([np.hypot(origin, deviation), deviation]), 0.0)
-        # A distance that is rounding tells no size.
+        # A distance that is rounding determines no size.
         is_known = size > 1e-6 * size[0]
         counts = MIN_COUNT * is_known.astype(np.float64)
         return cls(counts, counts * np.log(np.where(is_known, size, 1.0)), origin * present)
@@ -106,8 +106,8 @@ class UsualSizes(NamedTuple):
         least = np.where(has_size, before.means / MAX_RATIO, 0.0)
         log_sums = before.log_sums + np.log(np.where(present, np.maximum(size, least), 1.0)).sum(0)
         counts = before.counts + present.sum(0)
-        # Features with few values so far are measured by these contexts as well. Of one or two
-        # values nothing tells whether they are large or the others are small.
+        # Features with few values so far are measured by these contexts as well. From one or two
+        # values it is unknown whether they are large or the others are small.
         if has_size.all():
             usual = before.means
         else:
@@ -148,8 +148,7 @@ class UsualSizes(NamedTuple):
     @property
     def means(self) -> Array:
         """The geometric means of sizes and of distances, 1 where there is no value."""
-        means: Array = np.exp(self.log_sums / np.maximum(self.counts, 1))
-        return means
+        return np.exp(self.log_sums / np.maximum(self.counts, 1))
 
     def usual(self, features: Features) -> Array:
         """The usual sizes of the features that the model sees; infinite where they are unknown."""
@@ -161,7 +160,7 @@ class UsualSizes(NamedTuple):
 
     @property
     def are_known(self) -> bool:
-        """Whether every feature has had enough values to tell its size."""
+        """Whether every feature has had enough values to estimate its size."""
         return bool(self.counts.min() >= MIN_COUNT)
 
     @property
@@ -169,8 +168,6 @@ class UsualSizes(NamedTuple):
         """The size up to which a value of each feature is accepted, whatever the other values."""
         has_size, usual = self.counts >= MIN_COUNT, self.means
         if has_size.all():
-            least: Array = MAX_RATIO * usual.min(0)
-            return least
+            return MAX_RATIO * usual.min(0)
         steady = has_size[0] * STEADY_RATIO * usual[0]  # the distances from the origin are unknown
-        limits: Array = np.where(has_size.all(0), MAX_RATIO * usual.min(0), steady)
-        return limits
+        return np.where(has_size.all(0), MAX_RATIO * usual.min(0), steady)

@@ -159,9 +159,10 @@ def simulate(
             transfer = PerSeed(transfer)
         rng = SeedGenerators(seeds, policy.name)
         rewards = reward_model(policy.reward, False)
-        known = rewards.fixed_noise or (noise if policy.knows_noise else None)
+        known_noise = rewards.fixed_noise or (noise if policy.knows_noise else None)
+        form = policy.rule.loop_form()
         players[policy.name] = Player(
-            transfer, policy.rule, policy.rule.loop_form(), rng, known, rewards, policy.intercept
+            transfer, policy.rule, form, rng, known_noise, rewards, policy.intercept
         )
     states = {
         name: player.transfer.init(dim + player.intercept, player.noise, (len(seeds),))
@@ -171,32 +172,33 @@ def simulate(
     probed: dict[str, dict[str, list[Array]]] = {name: {} for name in names}
     for task in range(tasks):
         episodes = [population.episode(task, rounds) for population in populations]
-        given = EpisodeBatch(episodes)
+        episode_batch = EpisodeBatch(episodes)
         for name, player in players.items():
-            batch = given.with_intercept() if player.intercept else given
+            batch = episode_batch.with_intercept() if player.intercept else episode_batch
             if probe is not None:
                 for key, value in probe(player.transfer, states[name], episodes).items():
                     probed[name].setdefault(key, []).append(value)
             if task == 0:
-                shown = batch.contexts[:, 0]
-                states[name] = player.transfer.observe_contexts(states[name], shown)
+                first_contexts = batch.contexts[:, 0]
+                states[name] = player.transfer.observe_contexts(states[name], first_contexts)
             belief = player.transfer.prior(states[name]).belief()
             logistic = player.rewards.needs_belief
             alone = task == 0 and (player.noise is None or logistic)
-            learned = batch
+            linear_batch = batch
             compiled = loops if not alone and not logistic else None
             if compiled is not None and player.form and belief.loop_arrays():
                 arms = play_compiled(compiled, player, belief, batch)
-                first = player.form.forced_of(rounds)
+                first = player.form.forced_rounds(rounds)
                 forced = np.broadcast_to(np.arange(rounds) < first, arms.shape)
             else:
                 lone = LoneTask(player.transfer, states[name], logistic) if alone else None
-                learned = batch.copy() if logistic else batch
-                arms, forced = play(player, belief, batch, learned, lone)
+                linear_batch = batch.copy() if logistic else batch
+                arms, forced = play(player, belief, batch, linear_batch, lone)
             values = batch.select("values", arms)
             regret[name][:, task] = (batch.best - values).cumsum(1)[:, np.asarray(marks) - 1]
             if not player.transfer.prior_is_known(player.noise):
-                evidence = learned.evidence(arms, forced if player.transfer.keeps_forced else None)
+                forced_rounds = forced if player.transfer.keeps_forced else None
+                evidence = linear_batch.evidence(arms, forced_rounds)
                 states[name] = player.transfer.fold(states[name], evidence)
         if progress is not None:
             progress(rounds * len(seeds) * len(policies))
@@ -263,13 +265,13 @@ def play(
     player: Player,
     belief: BaseBelief,
     batch: EpisodeBatch,
-    learned: EpisodeBatch,
+    linear_batch: EpisodeBatch,
     alone: LoneTask | None,
 ) -> tuple[Arms, Any]:
     """Play one task by the policy's own rule: arms ``(seeds, rounds)``, and which were forced.
 
-    ``learned`` is the batch itself, or a copy in which rounds are replaced by those of the linear
-    model that stand for them. ``alone`` is given if no other task tells the scale.
+    ``linear_batch`` is the batch itself, or a copy in which rounds are replaced by those of the
+    linear model that stand for them. ``alone`` is given if no other task determines the scale.
     """
     seeds, rounds, _, dim = batch.contexts.shape
     rows = np.arange(seeds)
@@ -284,12 +286,12 @@ def play(
         pick = player.rule.choose(belief, contexts, rng)
         arms[:, k], forced[:, k] = pick.arm, pick.forced
         context, reward = contexts[rows, pick.arm], batch.rewards[rows, k, pick.arm]
-        if learned is not batch:
+        if linear_batch is not batch:
             context, reward = player.rewards.linearize(belief, context, reward)
-            learned.contexts[rows, k, pick.arm] = context
-            learned.rewards[rows, k, pick.arm] = reward
-        seen = functools.partial(learned.evidence, arms[:, : k + 1])
-        belief = next_belief(belief, context, reward, k + 1, seen, alone)
+            linear_batch.contexts[rows, k, pick.arm] = context
+            linear_batch.rewards[rows, k, pick.arm] = reward
+        evidence_so_far = functools.partial(linear_batch.evidence, arms[:, : k + 1])
+        belief = next_belief(belief, context, reward, k + 1, evidence_so_far, alone)
     return arms, forced
 
 

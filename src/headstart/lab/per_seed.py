@@ -50,8 +50,8 @@ class PerSeed(Transfer):
             self.transfer.single_task_prior(each, evidence.at(seed))
             for seed, each in enumerate(state)
         ]
-        known = [prior for prior in priors if prior is not None]
-        return Prior.stack(known) if known else None
+        stated_priors = [prior for prior in priors if prior is not None]
+        return Prior.stack(stated_priors) if stated_priors else None
 
     def prior(self, state: Any) -> Any:
         """All seeds' priors as one batch."""

@@ -38,7 +38,7 @@ PAPER = (
 )
 
 # With this truth, an oracle's options can be checked before its world is known.
-ANY_TRUTH = {"mean": np.zeros(1), "basis": np.ones((1, 1)), "covariance": np.ones((1, 1))}
+PLACEHOLDER_TRUTH = {"mean": np.zeros(1), "basis": np.ones((1, 1)), "covariance": np.ones((1, 1))}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -89,11 +89,11 @@ class NamedPolicy(Settings):
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = (*self.entry.options, "label", "reward")
+        option_names = (*self.entry.options, "label", "reward")
         for option in self.options:
-            checks.one_of(f"option of {self.algorithm}", option, known)
+            checks.one_of(f"option of {self.algorithm}", option, option_names)
         checks.one_of("reward", self.reward, REWARD_MODELS)
-        recipe = self.build(1, {name: ANY_TRUTH[name] for name in self.entry.truth})
+        recipe = self.build(1, {name: PLACEHOLDER_TRUTH[name] for name in self.entry.truth})
         if recipe.intercept is not None:
             checks.flag("intercept", recipe.intercept)
 

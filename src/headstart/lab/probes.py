@@ -20,10 +20,10 @@ def residual(transfer: Transfer, state: Any, episodes: Sequence[Episode]) -> dic
 
     B-OFUL has no projection: its P̂⊥ is I.
     """
-    learned = transfer.residual_projection(state)
-    if learned is None:
+    projection = transfer.residual_projection(state)
+    if projection is None:
         return {}
-    outside, mean, known = learned
+    outside, mean, is_known = projection
     truth = np.stack([np.asarray(episode.theta) for episode in episodes])
-    squares = np.where(known, (matvec(outside, truth - mean) ** 2).sum(-1), np.nan)
+    squares = np.where(is_known, (matvec(outside, truth - mean) ** 2).sum(-1), np.nan)
     return {"W": np.sqrt(squares), "W2": squares}

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -20,9 +21,6 @@ from headstart.lab.experiments.experiment import run
 from headstart.lab.experiments.plan import Plan
 from headstart.lab.policies import NamedPolicy, policy
 from headstart.worlds.base import World
-
-if TYPE_CHECKING:
-    import os
 
 __all__ = ["LAMBDAS", "MULTIPLIERS", "Tuning", "grid", "tune"]
 
@@ -100,21 +98,21 @@ def tune(
         As for :func:`~headstart.lab.experiments.experiment.run`.
     """
     fixed = fixed or {}
-    tried: dict[str, NamedPolicy] = {}
+    policies: dict[str, NamedPolicy] = {}
     for algorithm in algorithms:
         for point in grid(algorithm):
             options = {**point, **fixed.get(algorithm, {})}
             name = f"{algorithm}:" + ",".join(f"{key}={value}" for key, value in options.items())
-            tried[name] = policy(algorithm, name, **options)  # once, where fixed ones coincide
-    plan = Plan(world, tuple(tried.values()), tuple(seeds), tasks, rounds)
+            policies[name] = policy(algorithm, name, **options)  # once, where fixed ones coincide
+    plan = Plan(world, tuple(policies.values()), tuple(seeds), tasks, rounds)
     rows = []
     for row in run(plan, folder, execution, label).totals().iter_rows(named=True):
-        one = tried[row["policy"]]
-        options = dict(one.options)
+        named_policy = policies[row["policy"]]
+        options = dict(named_policy.options)
         rows.append(
             {
-                "algorithm": one.algorithm,
-                "policy": one.entry.label,
+                "algorithm": named_policy.algorithm,
+                "policy": named_policy.entry.label,
                 "multiplier": str(options.get("radius", options.get("scale"))),
                 **{name: str(options[name]) if name in options else None for name in LAMBDA_NAMES},
                 "label": row["policy"],
@@ -127,5 +125,5 @@ def tune(
     best = {}
     for algorithm in algorithms:
         first = means.filter(pl.col("algorithm") == algorithm).sort("mean", "label")
-        best[algorithm] = dict(tried[first["label"][0]].options)
+        best[algorithm] = dict(policies[first["label"][0]].options)
     return Tuning(table, best)

@@ -188,7 +188,7 @@ def bounded_array(name: str, value: Any, want: str) -> Array:
     """An array of numbers whose squares are finite."""
     usual = type(value) is np.ndarray and value.dtype == np.float64
     if usual and max_abs(value) <= MAX_ENTRY:  # which neither NaN nor infinity is
-        return value  # type: ignore[no-any-return]
+        return value
     array = checks.finite_array(name, value, want)
     if not max_abs(array) <= MAX_ENTRY:
         raise InputError(f"{name} must be below {MAX_ENTRY:g} in size; got more")

@@ -60,7 +60,7 @@ class LoopForm(NamedTuple):
         """The number of the kind in compiled code."""
         return ("ucb", "thompson", "uniform").index(self.kind)
 
-    def forced_of(self, rounds: int) -> int:
+    def forced_rounds(self, rounds: int) -> int:
         """How many of so many rounds are forced, from the first on: all, if it is uniform."""
         return rounds if self.kind == "uniform" else min(self.forced, rounds)
 
@@ -73,7 +73,7 @@ class Rule(Settings, ABC):
 
     See Also
     --------
-    headstart.testing.check_rule : checks of a rule of one's own.
+    headstart.testing.check_rule : checks of a user's own rule.
     """
 
     #: The floor and the ceiling of every arm's probability, in rules that have this setting.
@@ -151,6 +151,14 @@ class Rule(Settings, ABC):
         ``prior`` is what the transfer starts from, ``noise`` is R or ``None`` if it is estimated,
         and ``half_life`` is ``None`` if no reward is forgotten.
         """
+
+    @property
+    def analysis_setting(self) -> tuple[str, str] | None:
+        """Name and value of a setting that rests on the analysis of linear rewards, if it has one.
+
+        Such a rule is refused where rewards are 0 or 1.
+        """
+        return None
 
     def fixed_index(self, belief: BaseBelief, contexts: Array) -> Array | None:
         """The index by which the rule compares arms; ``None`` if there is none, or it is random."""

@@ -28,7 +28,7 @@ from headstart.records import Array, set_read_only
 
 __all__ = ["best_arm_probabilities", "largest_entry_probabilities"]
 
-POWER = 13  # the mean is taken at 2^13 points
+LOG2_POINTS = 13  # the mean is taken at 2^13 points
 MAX_LINES = 32  # arms; of more, all directions are left to the points, twice as many
 BLOCK = 1 << 22  # scores that are computed at a time
 MAX_DEVIATIONS = 9.0  # standard deviations below another arm at which an arm is never the best
@@ -87,8 +87,7 @@ def largest_entry_probabilities(
     place = place.reshape(-1)
     distinct = distinct_probabilities(centres[first], slopes[first])
     shares = copies / np.bincount(place, copies)[place]
-    values: Array = distinct[place] * shares
-    return values
+    return distinct[place] * shares
 
 
 def distinct_probabilities(centres: Array, slopes: Array) -> Array:
@@ -106,7 +105,7 @@ def distinct_probabilities(centres: Array, slopes: Array) -> Array:
     if len(near) > MAX_LINES:
         values[near] = shares_of_points(c, w)
         return values
-    intercepts = c + normal_points(POWER, w.shape[1] - 1) @ w[:, 1:].T
+    intercepts = c + normal_points(LOG2_POINTS, w.shape[1] - 1) @ w[:, 1:].T
     values[near] = line_probabilities(intercepts, w[:, 0]).mean(0)
     values /= values.sum()
     return values
@@ -114,12 +113,11 @@ def distinct_probabilities(centres: Array, slopes: Array) -> Array:
 
 def shares_of_points(centres: Array, slopes: Array) -> Array:
     """The share of the points at which each entry of ``centres + slopes @ z`` is the largest."""
-    points = normal_points(POWER + 1, slopes.shape[1])
+    points = normal_points(LOG2_POINTS + 1, slopes.shape[1])
     blocks = np.array_split(points, 1 + points.shape[0] * len(centres) // BLOCK)
     wins = [(centres + block @ slopes.T).argmax(1) for block in blocks]
     counts = np.bincount(np.concatenate(wins), minlength=len(centres))
-    shares: Array = counts / len(points)
-    return shares
+    return counts / len(points)
 
 
 def line_probabilities(intercepts: Array, slopes: Array) -> Array:

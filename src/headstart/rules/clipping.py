@@ -72,14 +72,14 @@ def clip_probabilities(values: Array, bounds: tuple[float, float], everyone: Mas
     if values.ndim > 1:
         rows = [clip_probabilities(*row) for row in zip_rows(values, bounds, everyone)]
         return np.array(rows).reshape(values.shape)
-    given = values[everyone]
-    check_arms(bounds, len(given))
+    allowed_values = values[everyone]
+    check_arms(bounds, len(allowed_values))
     floor, ceiling = bounds
     # Σ q rises with τ, linearly between the points where an arm meets a bound.
-    corners = np.unique(np.concatenate([floor - given, ceiling - given]))
-    sums = np.clip(given + corners[:, None], floor, ceiling).sum(-1)
+    corners = np.unique(np.concatenate([floor - allowed_values, ceiling - allowed_values]))
+    sums = np.clip(allowed_values + corners[:, None], floor, ceiling).sum(-1)
     clipped = np.zeros_like(values)
-    clipped[everyone] = np.clip(given + np.interp(1.0, sums, corners), floor, ceiling)
+    clipped[everyone] = np.clip(allowed_values + np.interp(1.0, sums, corners), floor, ceiling)
     return clipped
 
 
@@ -99,5 +99,4 @@ def select_by_probability(values: Array, uniform: Any) -> npt.NDArray[np.intp]:
     edges = values.cumsum(-1)
     arms = (edges <= np.asarray(uniform)[..., None] * edges[..., -1:]).sum(-1)
     last = values.shape[-1] - 1 - (values[..., ::-1] > 0).argmax(-1)  # rounding may pass it
-    selected: npt.NDArray[np.intp] = np.minimum(arms, last)
-    return selected
+    return np.minimum(arms, last)

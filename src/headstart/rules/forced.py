@@ -40,8 +40,8 @@ class Uniform(Rule):
             arm = draw_arm(everyone, rng)
             return Pick(arm, float(scores[arm]), True)
         arms = select_by_uniform(everyone, rng.random(everyone.shape[:-1]))
-        chosen = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
-        return Pick(arms, chosen, np.ones(arms.shape, dtype=bool))
+        arm_scores = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
+        return Pick(arms, arm_scores, np.ones(arms.shape, dtype=bool))
 
     def propensities(
         self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
@@ -150,14 +150,17 @@ class Forced(Rule):
         """Refuse what ``then`` refuses."""
         self.then.check_bandit(prior, transfer, noise, half_life)
 
+    @property
+    def analysis_setting(self) -> tuple[str, str] | None:
+        """That of ``then``."""
+        return self.then.analysis_setting
+
     def loop_form(self) -> LoopForm | None:
         """That of ``then``, unless it has forced rounds of its own."""
         later = self.then.loop_form()
-        return (
-            None
-            if later is None or later.forced or self.bounds
-            else later._replace(forced=self.rounds)
-        )
+        if later is None or later.forced or self.bounds:
+            return None
+        return later._replace(forced=self.rounds)
 
 
 def has_bounds(rule: Rule) -> bool:

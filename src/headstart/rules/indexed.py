@@ -70,9 +70,9 @@ class Indexed(Rule):
         if self.probability is not None:
             return self.choose_clipped(belief, contexts, rng, allowed)
         if allowed is None and loops() is not None:
-            found = self.compiled(belief, contexts, rng)
-            if found is not None:
-                arm, top, second, scores = found
+            compiled_choice = self.compiled(belief, contexts, rng)
+            if compiled_choice is not None:
+                arm, top, second, scores = compiled_choice
                 return self.explore_or_break_ties(
                     arm, top, second, scores, rng, allowed, belief.noise
                 )
@@ -97,8 +97,8 @@ class Indexed(Rule):
         arms = select_by_probability(values, rng.random(values.shape[:-1]))
         fixed = self.index_is_fixed
         scores = self.index(belief, contexts, rng) if fixed else belief.predict(contexts)
-        picked = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
-        return Pick(arms, picked) if arms.ndim else Pick(int(arms), float(picked))
+        arm_scores = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
+        return Pick(arms, arm_scores) if arms.ndim else Pick(int(arms), float(arm_scores))
 
     def explore_or_break_ties(
         self,
@@ -167,8 +167,8 @@ class Indexed(Rule):
     ) -> Pick | None:
         """One decision for each belief by one call of :meth:`index`; ``None`` if it cannot be."""
         kind = type(beliefs[0])
-        drawn = self.explore or self.probability is not None
-        if drawn or not self.stackable or loops() is not None:
+        is_randomized = self.explore or self.probability is not None
+        if is_randomized or not self.stackable or loops() is not None:
             return None
         if any(type(belief) is not kind for belief in beliefs):
             return None
@@ -201,7 +201,7 @@ class Indexed(Rule):
     def stackable(self) -> bool:
         """Whether :meth:`index` works for a stack of beliefs, whose ``noise`` has shape ``(n,)``.
 
-        The stack can ``predict``, tell a ``width`` and ``draw``; nothing else is known of it.
+        The stack has ``predict``, ``width`` and ``draw``; nothing else may be used.
         """
         return False
 

@@ -43,8 +43,7 @@ class ScoreOrder(NamedTuple):
 
     def slack(self, scores: Array) -> Array:
         """By how much each inequality holds, ``(..., K)`` to ``(..., inequalities)``."""
-        difference: Array = scores[..., self.upper] - scores[..., self.lower]
-        return difference
+        return scores[..., self.upper] - scores[..., self.lower]
 
 
 def draws_in_order(
@@ -79,7 +78,7 @@ def draws_in_order(
         np.array([*before[:-1], *[before[-1]] * len(others)], dtype=np.intp),
         np.array([*before[1:], *others], dtype=np.intp),
     )
-    # Arms that are equal are tied in every draw, and their order tells nothing of θ.
+    # Arms that are equal are tied in every draw, and their order is no information on θ.
     apart = np.abs(order.slack(slopes)).max((0, 1)) + np.abs(order.slack(centres)).max(0)
     distinct = apart > 1e-12 * (max_abs(slopes) + max_abs(centres))
     order = ScoreOrder(order.upper[distinct], order.lower[distinct])
@@ -111,13 +110,11 @@ class Chains:
 
     def score_change(self, z: Array) -> Array:
         """What z adds to the scores."""
-        step: Array = (z[:, None, :] @ self.slopes[self.group])[:, 0, :]
-        return step
+        return (z[:, None, :] @ self.slopes[self.group])[:, 0, :]
 
     def violation(self) -> Array:
         """By how much each chain violates the inequality that it violates most."""
-        worst: Array = -self.order.slack(self.scores()).min(-1, initial=0.0)
-        return worst
+        return -self.order.slack(self.scores()).min(-1, initial=0.0)
 
     def descend(self) -> None:
         """Bring all chains to where every inequality holds, by way of levels of violation."""

@@ -86,10 +86,8 @@ class Thompson(Indexed):
         """xᵀθ̃."""
         theta = belief.draw(rng, self.draw_scale(belief))
         if theta.ndim == 1:
-            sampled: Array = contexts @ theta
-            return sampled
-        batched: Array = (contexts @ theta[..., None])[..., 0]
-        return batched
+            return contexts @ theta
+        return (contexts @ theta[..., None])[..., 0]
 
     @property
     def stackable(self) -> bool:
@@ -108,6 +106,11 @@ class Thompson(Indexed):
     def loop_form(self) -> LoopForm | None:
         """Draws of a width that is a multiple of R, unless some choices are uniformly random."""
         return self.loop_form_with("thompson", self.scale)
+
+    @property
+    def analysis_setting(self) -> tuple[str, str] | None:
+        """A named scale."""
+        return ("scale", self.scale) if isinstance(self.scale, str) else None
 
     def draw_scale(self, belief: BaseBelief) -> Any:
         """V, in rewards' units."""
@@ -154,15 +157,14 @@ class Thompson(Indexed):
     def best_arm_probabilities(self, belief: BaseBelief, contexts: Array, everyone: Mask) -> Array:
         """The probability of each arm to be the best of a draw, by quadrature.
 
-        Where the belief does not tell which Gaussians it draws from, it is the share of
+        Where the belief does not state which Gaussians it draws from, it is the share of
         :data:`MANY_DRAWS` draws, which are the same at every call.
         """
         scale, parts = self.draw_scale(belief), belief.gaussian_parts()
         if parts is None:
             thetas = belief.draw(np.random.default_rng(0), scale, size=MANY_DRAWS)
             wins = best_arms((contexts @ thetas[..., None])[..., 0], everyone, belief.noise)
-            shares: Array = (wins / wins.sum(-1, keepdims=True)).mean(0)
-            return shares
+            return (wins / wins.sum(-1, keepdims=True)).mean(0)
         values, scales = np.zeros(everyone.shape), np.broadcast_to(scale, everyone.shape[:-1])
         for at in np.ndindex(everyone.shape[:-1]):
             group = parts[0][at], parts[1][at], parts[2][at]
@@ -198,5 +200,4 @@ class Thompson(Indexed):
 def win_shares(wins: Mask, everyone: Mask) -> Array:
     """The share of draws that each arm wins, where half a win is added to each."""
     counts = (wins / wins.sum(-1, keepdims=True)).sum(0) + 0.5 * everyone
-    shares: Array = counts / counts.sum(-1, keepdims=True)
-    return shares
+    return counts / counts.sum(-1, keepdims=True)

@@ -40,8 +40,7 @@ def best_arms(scores: Array, allowed: Allowed, noise: Any = 0.0) -> Mask:
         scores = np.where(allowed, scores, -np.inf)
     top = scores.max(-1, keepdims=True)
     scale = np.asarray(noise)[..., None] if np.ndim(noise) else noise
-    best: Mask = scores >= top - tie_tolerance(top, scale, scores.dtype)
-    return best
+    return scores >= top - tie_tolerance(top, scale, scores.dtype)
 
 
 def best_two(scores: Array) -> tuple[int, float, float]:
@@ -70,9 +69,8 @@ def select_by_uniform(mask: Mask, uniform: Array) -> npt.NDArray[np.intp]:
     """
     counts = mask.cumsum(-1)
     total = counts[..., -1]
-    wanted = np.minimum((uniform * total).astype(np.intp), total - 1)
-    arms: npt.NDArray[np.intp] = (counts > wanted[..., None]).argmax(-1)
-    return arms
+    position = np.minimum((uniform * total).astype(np.intp), total - 1)
+    return (counts > position[..., None]).argmax(-1)
 
 
 def arm_mask(like: npt.NDArray[Any], allowed: Allowed) -> Mask:

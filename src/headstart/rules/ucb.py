@@ -42,7 +42,7 @@ class UCB(Indexed):
         has abs(xᵀ(θ̂ − θ*)) > γ ‖x‖_{B⁻¹}, if the noise is R-sub-Gaussian and ‖θ*‖ is no larger
         than the transfer's ``bound``. What cannot keep this is refused: a prior that states no
         bound (:class:`~headstart.transfer.Gaussian`, :class:`~headstart.transfer.EmpiricalBayes`,
-        mixtures, the Bayes oracle), and a bandit that estimates R or forgets.
+        mixtures, the Bayes oracle), and a bandit that estimates R or has a ``half_life``.
         ``"paper"`` is Algorithm 2 as printed, without the square root and without R.
     delta : float, optional
         δ, the probability with which the theory's interval may fail; 1/``horizon`` by default.
@@ -120,6 +120,11 @@ class UCB(Indexed):
             raise checks.refuse("noise", want, "auto")
         if self.radius == "theory" and half_life is not None:
             raise checks.refuse("half_life", "None with the theory radius", half_life)
+
+    @property
+    def analysis_setting(self) -> tuple[str, str] | None:
+        """A named radius."""
+        return ("radius", self.radius) if isinstance(self.radius, str) else None
 
     def gamma(self, belief: BaseBelief) -> Any:
         """γ, in rewards' units."""

@@ -42,14 +42,14 @@ AnyArray = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
 
 POSIX = os.name == "posix"
-locks: Any = importlib.import_module("fcntl") if POSIX else None
+fcntl: Any = importlib.import_module("fcntl") if POSIX else None
 DESCRIPTOR_FOLDER = "/proc/self/fd"  # open files by their numbers
 # Not handed to other programs, not waited for, and bytes as they are.
 OPEN_FLAGS = sum(
     getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
 )
 
-# What comes of taking bytes for what they are not.
+# Raised by decoding bytes that are not what they are taken for.
 DECODING_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -97,7 +97,7 @@ class Draft:
 
 @contextlib.contextmanager
 def atomic_write(path: PathLike, *, private: bool = False) -> Iterator[Draft]:
-    """A new file that takes the path's name when all is done; if anything fails, it is gone.
+    """A new file that takes the path's name when all is done; if anything fails, it is removed.
 
     A symbolic link is followed: what it points to is replaced, and the link stays. The new file has
     the mode, and where possible the owner and group, of the one that it replaces; where there was
@@ -177,7 +177,7 @@ def lock(handle: int) -> bool:
     if not POSIX:
         return False
     try:
-        locks.flock(handle, locks.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX)
     except OSError:  # not on every file system
         return False
     return True
@@ -220,7 +220,7 @@ def remove_stale_drafts(target: Path) -> None:
                 handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
                 try:
                     if stat.S_ISREG(os.fstat(handle).st_mode):
-                        locks.flock(handle, locks.LOCK_EX | locks.LOCK_NB)
+                        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                         os.unlink(path)
                 finally:
                     os.close(handle)

@@ -4,8 +4,8 @@ A file is a `safetensors <https://github.com/huggingface/safetensors>`_ file who
 format version, a JSON header and a digest of everything. Writing is atomic: a reader, or a crash,
 sees the old file or the new one, never a mixture.
 
-Both ways the arrays stream: nothing is put together in memory that is not wanted in one piece. A
-matrix may be written from its rows, wherever they lie, and read back as rows of their own.
+Arrays are streamed in both directions, without a copy in memory. A matrix may be written from its
+rows, wherever they are, and read back as a list of rows.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()
@@ -160,7 +160,7 @@ def read_header(file: IO[bytes]) -> tuple[dict[str, str], dict[str, Any], int]:
         raise ValueError("it has no header")
     metadata = entries.pop("__metadata__", {})
     if not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError("its metadata is no text")
+        raise ValueError("its metadata is not text")
     return metadata, entries, 8 + length
 
 

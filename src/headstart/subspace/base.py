@@ -31,8 +31,7 @@ class Components(NamedTuple):
         basis = self.vectors * inside[..., None, :]
         # The projection onto all components is the identity, without rounding.
         everything = xp.asarray(inside.all(-1))[..., None, None]
-        projection: Array = xp.where(everything, xp.eye(dim), basis @ transpose(basis))
-        return projection
+        return xp.where(everything, xp.eye(dim), basis @ transpose(basis))
 
 
 class PCA(Settings, ABC):
@@ -90,5 +89,4 @@ def with_fixed_signs(vectors: Array) -> Array:
     xp = array_namespace(vectors)
     largest = xp.abs(vectors).argmax(-2)
     signs = xp.sign(xp.take_along_axis(vectors, largest[..., None, :], -2))
-    fixed: Array = vectors * xp.where(signs == 0, 1.0, signs)
-    return fixed
+    return vectors * xp.where(signs == 0, 1.0, signs)

@@ -48,7 +48,7 @@ class CCIPCA(PCA):
     start : str, default "batch"
         ``"batch"``: from the eigenvectors and eigenvalues of the first ``begin`` vectors (the
         paper's). ``"weng"``: from nothing, v_j ← z_j the first time a residual reaches j; its σ_j
-        begin as lengths, not variances, and need hundreds of vectors to forget it.
+        begin as lengths, not variances, an error that decays over hundreds of vectors.
     begin : int, optional
         How many vectors a batch start waits for; the dimension unless given.
     amnesia : float, default 0.0

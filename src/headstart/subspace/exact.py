@@ -41,8 +41,7 @@ class Moments(Record):
     def covariance(self) -> Array:
         """Scatter / N; zero before the first vector."""
         xp = array_namespace(self.scatter)
-        covariance: Array = self.scatter / xp.maximum(self.count, 1e-300)[..., None, None]
-        return covariance
+        return self.scatter / xp.maximum(self.count, 1e-300)[..., None, None]
 
     def add(self, vector: Array, weight: Any) -> Self:
         """The moments with one more vector."""

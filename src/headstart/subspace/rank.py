@@ -34,8 +34,7 @@ def raw_gap(values: Array) -> Ranks:
         return np.ones(values.shape[:-1], dtype=np.intp)
     gaps = values[..., :-1] - values[..., 1:]
     # Where no variance was seen at all there is no gap, and nothing to project.
-    rank: Ranks = array_namespace(values).where(values[..., 0] > 0.0, gaps.argmax(-1) + 1, dim)
-    return rank
+    return array_namespace(values).where(values[..., 0] > 0.0, gaps.argmax(-1) + 1, dim)
 
 
 def log_gap(values: Array, count: Any) -> Ranks:
@@ -61,11 +60,10 @@ def gated_log_gap(values: Array, count: Any) -> Ranks:
     >>> gated_log_gap(np.array([1.3, 1.1, 0.9, 0.7]), 100)
     array(4)
     """
-    found, gap = best_log_gap(values, count)
+    best, gap = best_log_gap(values, count)
     dim = values.shape[-1]
     xp = array_namespace(gap, count)
-    rank: Ranks = xp.where(gap > white_log_gap(dim, count), found, dim)
-    return rank
+    return xp.where(gap > white_log_gap(dim, count), best, dim)
 
 
 def best_log_gap(values: Array, count: Any) -> tuple[Ranks, Array]:
@@ -102,8 +100,7 @@ def white_log_gap(dim: int, count: Any) -> Array:
     lower, upper = (
         row_gap(*table[row], 1.0 + (vectors - 1.0) * row / dim) for row in (dims[low], dims[high])
     )
-    gap: Array = xp.exp(lower + (at - low) * (upper - lower))
-    return gap
+    return xp.exp(lower + (at - low) * (upper - lower))
 
 
 def row_gap(counts: Array, logs: Array, count: Array) -> Array:
@@ -111,8 +108,7 @@ def row_gap(counts: Array, logs: Array, count: Array) -> Array:
     xp = array_namespace(count)
     inside = xp.clip(count, counts[0], counts[-1])
     beyond = xp.maximum(count, counts[-1]) / counts[-1]
-    gap: Array = xp.interp(xp.log(inside), np.log(counts), logs) - 0.5 * xp.log(beyond)
-    return gap
+    return xp.interp(xp.log(inside), np.log(counts), logs) - 0.5 * xp.log(beyond)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Checks that a rule, a transfer or a belief of one's own must pass, as the library's own do.
+"""Checks that a user's own rule, transfer or belief must pass, as the library's do.
 
 :func:`check_rule`, :func:`check_transfer` and :func:`check_belief` run all checks of a kind and
 raise an :class:`AssertionError` that names the first one that fails; nothing here needs a test

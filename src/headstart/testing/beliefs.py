@@ -39,8 +39,8 @@ def check_belief(belief: BaseBelief) -> None:
     --------
     check_rule, check_transfer
     """
-    require(isinstance(belief, BaseBelief), f"{belief!r} is no BaseBelief")
-    require(isinstance(belief.prior, BasePrior), f"its prior {belief.prior!r} is no BasePrior")
+    require(isinstance(belief, BaseBelief), f"{belief!r} is not a BaseBelief")
+    require(isinstance(belief.prior, BasePrior), f"its prior {belief.prior!r} is not a BasePrior")
     require(belief.rounds == 0 and belief.batch == (), "give one belief before any reward")
     run_checks(belief, BELIEF_CHECKS)
 
@@ -67,7 +67,7 @@ def has_means_widths_and_draws(belief: BaseBelief) -> None:
 
 
 def tells_its_gaussians(belief: BaseBelief) -> None:
-    """If it tells which Gaussians it draws from, they have its means and widths."""
+    """If it states which Gaussians it draws from, they have its means and widths."""
     after = belief_after(belief, *rounds_for(belief))
     parts = after.gaussian_parts()
     if parts is None:
@@ -119,10 +119,10 @@ def is_immutable(belief: BaseBelief) -> None:
 
 
 def goes_without_its_prior(belief: BaseBelief) -> None:
-    """It can be stored without its prior and put together again."""
+    """It can be separated from its prior and joined to it again."""
     after = belief_after(belief, *rounds_for(belief))
     bare, prior = after.split_prior()
-    require(bare.with_prior(prior) == after, "it differs when it is put together again")
+    require(bare.with_prior(prior) == after, "it differs when it is joined to its prior again")
 
 
 def stacks_as_one_by_one(belief: BaseBelief) -> None:
@@ -152,7 +152,7 @@ def serves_in_a_bandit(belief: BaseBelief) -> None:
         arms = serve(one, 0)
         require(serve(other, 0, together=True) == arms, "choose_many decides otherwise")
         if isinstance(rule, UCB):  # a root is not unique, and draws go through it
-            require(serve(idle, 0) == arms, "a belief that is computed anew decides otherwise")
+            require(serve(idle, 0) == arms, "a belief that is recomputed decides otherwise")
         require(type(one.task(0).belief) is type(belief), "the bandit has another kind of belief")
         require(one.task(0).predict(np.eye(belief.dim)).mean.shape == (belief.dim,), "predict")
         one.report()

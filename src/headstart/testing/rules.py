@@ -37,7 +37,7 @@ def check_rule(rule: Rule) -> None:
     --------
     check_transfer, check_belief
     """
-    require(isinstance(rule, Rule), f"{rule!r} is no Rule")
+    require(isinstance(rule, Rule), f"{rule!r} is not a Rule")
     run_checks(rule, (*SETTINGS_CHECKS, *RULE_CHECKS))
 
 
@@ -45,7 +45,7 @@ def picks_a_row_with_its_score(rule: Rule) -> None:
     """A pick is a row of the contexts and a finite score."""
     pick = rule.choose(Beliefs(1).together, CONTEXTS, np.random.default_rng(0))
     require(isinstance(pick, Pick), f"choose gives {pick!r}, no Pick")
-    require(type(pick.arm) is int and 0 <= pick.arm < 5, f"arm {pick.arm!r} is no row")
+    require(type(pick.arm) is int and 0 <= pick.arm < 5, f"arm {pick.arm!r} is not a row")
     require(type(pick.score) is float and np.isfinite(pick.score), f"score {pick.score!r}")
     require(isinstance(pick.forced, bool), f"forced {pick.forced!r} is neither True nor False")
 
@@ -147,7 +147,7 @@ def leaves_its_arguments(rule: Rule) -> None:
 
 
 def needs_only_what_every_belief_has(rule: Rule) -> None:
-    """It looks at rounds, noise, dim, predict, width and draw alone, or says what it lacks."""
+    """It looks at rounds, noise, dim, predict, width and draw alone, or names what is missing."""
     belief = Beliefs(1).together
     names = ("rounds", "noise", "dim", "predict", "width", "draw", "update")
     other: Any = type("Other", (BaseBelief,), {name: getattr(belief, name) for name in names})()
@@ -206,7 +206,7 @@ def ranks_as_often_as_it_states(rule: Rule) -> None:
 
 
 def draws_from_what_it_states(rule: Rule) -> None:
-    """With bounds on the probabilities, propensities are within them and not estimated anew."""
+    """With bounds on the probabilities, propensities are within them and not estimated again."""
     if rule.bounds is None:
         return
     floor, ceiling = rule.bounds

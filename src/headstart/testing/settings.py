@@ -22,7 +22,7 @@ __all__ = ["SETTINGS_CHECKS"]
 
 def is_a_frozen_dataclass(thing: Any) -> None:
     """A frozen dataclass, so that it can be compared, printed and saved."""
-    require(dataclasses.is_dataclass(thing), "it is no dataclass")
+    require(dataclasses.is_dataclass(thing), "it is not a dataclass")
     for field in dataclasses.fields(thing):
         try:
             setattr(thing, field.name, None)
@@ -31,24 +31,24 @@ def is_a_frozen_dataclass(thing: Any) -> None:
         raise AssertionError(f"its {field.name} can be changed: use dataclass(frozen=True)")
 
 
-def equals_its_twin(thing: Any) -> None:
-    """Equal to one made of the same settings, and holding no array of the caller's."""
+def equals_another_with_its_settings(thing: Any) -> None:
+    """Equal to another with the same settings, and holding no array of the caller's."""
     fields = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
     mine = {name: np.copy(v) if isinstance(v, np.ndarray) else v for name, v in fields.items()}
-    twin = type(thing)(**mine)
+    clone = type(thing)(**mine)
     for value in mine.values():
         if isinstance(value, np.ndarray):
             value[...] = 7.0
-    require(thing == twin, "it differs from one with the same settings")
-    require(repr(thing) == repr(twin), "it prints otherwise than one with the same settings")
+    require(thing == clone, "it differs from one with the same settings")
+    require(repr(thing) == repr(clone), "it prints otherwise than one with the same settings")
     require("0x" not in repr(thing), "its repr holds an address")
 
 
 def copies_are_equal(thing: Any) -> None:
     """A copy and a deep copy are equal to it."""
-    for twin in (copy.copy(thing), copy.deepcopy(thing)):
-        require(type(twin) is type(thing) and twin == thing, "a copy differs")
-        require(repr(twin) == repr(thing), "a copy prints otherwise")
+    for clone in (copy.copy(thing), copy.deepcopy(thing)):
+        require(type(clone) is type(thing) and clone == thing, "a copy differs")
+        require(repr(clone) == repr(thing), "a copy prints otherwise")
 
 
 def pickles(thing: Any) -> None:
@@ -73,7 +73,7 @@ def is_saved_and_loaded(thing: Any) -> None:
         bandit.save(path)
         try:
             loaded = load(path)
-        except FileError:  # which asks for what a file cannot name
+        except FileError:  # a class that a file cannot name
             loaded = load(path, **{part: thing})
     require(getattr(loaded, part) == thing, "a loaded one differs")
     require(repr(getattr(loaded, part)) == repr(thing), "a loaded one prints otherwise")
@@ -85,7 +85,7 @@ def is_saved_and_loaded(thing: Any) -> None:
 #: Checks of both rules and transfers, each called with the rule or transfer.
 SETTINGS_CHECKS = (
     is_a_frozen_dataclass,
-    equals_its_twin,
+    equals_another_with_its_settings,
     copies_are_equal,
     pickles,
     is_saved_and_loaded,

@@ -45,7 +45,7 @@ def check_transfer(transfer: Transfer, tolerance: float = 0.0) -> None:
     --------
     check_rule, check_belief
     """
-    require(isinstance(transfer, Transfer), f"{transfer!r} is no Transfer")
+    require(isinstance(transfer, Transfer), f"{transfer!r} is not a Transfer")
     run_checks(transfer, SETTINGS_CHECKS)
     run_checks(transfer, TRANSFER_CHECKS, tolerance)
 
@@ -71,9 +71,9 @@ def gives_a_prior_at_any_time(transfer: Transfer, tolerance: float = 0.0) -> Non
 def refits_as_it_folds(transfer: Transfer, tolerance: float = 0.0) -> None:
     """The prior of a refit is that of folding one by one."""
     evidences = [evidence_of(seed) for seed in range(7)]
-    kept = [evidence_for(transfer, evidence) for evidence in evidences]
+    bandit_evidences = [evidence_for(transfer, evidence) for evidence in evidences]
     for weights in (None, [1.0, 2.0, 0.5, 1.0, 1.0, 3.0, 1.0]):
-        refit = transfer.prior(transfer.refit(kept, 0.4, weights))
+        refit = transfer.prior(transfer.refit(bandit_evidences, 0.4, weights))
         one_by_one = transfer.prior(state_after(transfer, evidences, weights, noise=0.4))
         require_same(refit, one_by_one, tolerance)
 
@@ -82,7 +82,7 @@ def keeps_a_fixed_prior(transfer: Transfer, tolerance: float = 0.0) -> None:
     """A prior that is said to be fixed never changes."""
     require(
         not transfer.prior_is_known(None),
-        "tasks always tell something of a noise that is not given",
+        "a noise that is not given is always estimated from tasks",
     )
     if not transfer.prior_is_known(0.4):
         return

@@ -35,7 +35,7 @@ def gram_eigenvalue(
     their theorem *assumes* that λ_min grows faster than log λ_max. It fails for contexts that lie
     in a plane (λ_min(A_n) = λ for ever), for few rounds, and for what a learner chooses, who soon
     picks almost the same direction every time. Nothing but λ holds for all of these, and
-    :func:`ridge_error` asks for the eigenvalue that was seen.
+    :func:`ridge_error` requires the observed eigenvalue.
 
     Parameters
     ----------
@@ -50,7 +50,9 @@ def gram_eigenvalue(
     --------
     >>> round(gram_eigenvalue(2000, dim=10, spread=0.1, delta=0.05), 1)
     154.0
-    >>> gram_eigenvalue(250, dim=30, spread=1 / 30, delta=1 / 250, lam=0.004)  # too few to tell
+    >>> gram_eigenvalue(
+    ...     250, dim=30, spread=1 / 30, delta=1 / 250, lam=0.004
+    ... )  # too few rounds for a bound
     0.004
     >>> round(gram_eigenvalue(250, dim=30, spread=1 / 30, delta=1 / 250, printed=True), 1)
     5.5
@@ -58,12 +60,12 @@ def gram_eigenvalue(
     n = checks.positive("rounds", rounds)
     if printed:
         return math.log(n)
-    seen = n * checks.positive("spread", spread)
+    information = n * checks.positive("spread", spread)
     doubt = math.log(
         checks.integer("dim", dim, 1) / checks.fraction("delta", delta, open_ends=True)
     )
-    short = math.sqrt(2.0 * doubt / seen)
-    return checks.non_negative("lam", lam) + seen * max(0.0, 1.0 - short)
+    short = math.sqrt(2.0 * doubt / information)
+    return checks.non_negative("lam", lam) + information * max(0.0, 1.0 - short)
 
 
 def ridge_error(
@@ -208,7 +210,7 @@ def plane_error(
         "printed"     √32 min(√p ‖Σ̂ − Σ‖, ‖Σ̂ − Σ‖_F) / Δ
 
     Corrected: Yu et al. bound ‖P̂ − P‖, the sine of the largest angle, by 2 min(·)/Δ. The appendix
-    goes by way of the eigenvectors, and loses √8. The Frobenius norm is the smaller of the two for
+    uses the eigenvectors, and loses a factor √8. The Frobenius norm is the smaller of the two for
     errors of low rank; for those of many directions it is up to √(d/p) times the other. Y of
     :func:`projection_error` has the first branch and the printed constant.
 

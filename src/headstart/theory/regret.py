@@ -130,7 +130,7 @@ def ucb_regret_bound(
     Notes
     -----
     It holds whatever the contexts are, and is loose on ordinary ones: at the paper's setting it is
-    some sixty times the regret, and hardly below 2Vn, which no regret can exceed.
+    some sixty times the regret, and only just below 2Vn, which no regret can exceed.
 
     Examples
     --------

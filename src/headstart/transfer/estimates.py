@@ -265,7 +265,7 @@ def inverse_sqrt(lam: Any) -> Array:
 def isotropic_root(lam: Any, dim: int, batch: tuple[int, ...]) -> Array:
     """λ^-½ I for one λ, or one per batch element."""
     root: Array = inverse_sqrt(lam) * np.eye(dim)
-    return array_namespace(root).broadcast_to(root, (*batch, dim, dim))  # type: ignore[no-any-return]
+    return array_namespace(root).broadcast_to(root, (*batch, dim, dim))
 
 
 def plug_in_lambda(noise: Any, variance: Any, default: float = 1.0) -> Any:

@@ -23,7 +23,7 @@ STEPS = 20
 
 
 class Completion(NamedTuple):
-    """What every movie is worth to every user: m + b(u) + c(i) + p(u)ᵀq(i), cut to [0, 1].
+    """Expected rewards of movies for users: m + b(u) + c(i) + p(u)ᵀq(i), cut to [0, 1].
 
     Attributes
     ----------
@@ -41,11 +41,10 @@ class Completion(NamedTuple):
     noise: float
 
     def values(self, user: int, movies: Indices) -> Array:
-        """What some movies are worth to a user."""
+        """The expected rewards of some movies for a user."""
         own, other = self.users[user], self.movies[movies]
         raw = self.mean + own[0] + other[..., 0] + other[..., 1:] @ own[1:]
-        values: Array = np.clip(raw, 0.0, 1.0)
-        return values
+        return np.clip(raw, 0.0, 1.0)
 
 
 @functools.lru_cache(maxsize=2)
@@ -57,18 +56,18 @@ def complete(ratings: Ratings) -> Completion:
     b, c, p and q, so that users and movies with few ratings stay near the mean.
     """
     count = len(ratings.reward)
-    of_user = np.repeat(np.arange(len(ratings.users)), ratings.counts)
+    user_of_rating = np.repeat(np.arange(len(ratings.users)), ratings.counts)
     by_movie = np.argsort(ratings.movie, kind="stable")
     per_movie = np.bincount(ratings.movie, minlength=len(ratings.genres))
-    first = np.append(0, np.cumsum(per_movie))
+    movie_starts = np.append(0, np.cumsum(per_movie))
     mean = float(ratings.reward.mean()) if count else 0.5
-    rest = ratings.reward - mean
+    residuals = ratings.reward - mean
     # The start breaks the symmetry between the ten directions; which one is of no consequence.
     movies: Array = 0.1 * np.random.default_rng(0).standard_normal((len(ratings.genres), RANK + 1))
     movies[:, 0] = 0.0
     for _ in range(STEPS):
-        users = regress(ratings.first, ratings.movie, rest, movies)
-        movies = regress(first, of_user[by_movie], rest[by_movie], users)
+        users = regress(ratings.first, ratings.movie, residuals, movies)
+        movies = regress(movie_starts, user_of_rating[by_movie], residuals[by_movie], users)
     model = Completion(mean, users, movies, 0.0)
     spans = zip(ratings.first[:-1], ratings.first[1:], strict=True)
     fitted = [
@@ -80,7 +79,7 @@ def complete(ratings: Ratings) -> Completion:
 
 @functools.lru_cache(maxsize=2)
 def past_features(ratings: Ratings, fewer_than: int) -> Array:
-    """What users with fewer ratings tell of every movie: (c, q), scaled so that all ‖x‖ ≤ 1.
+    """Features of every movie from users with fewer ratings: (c, q), scaled so that all ‖x‖ ≤ 1.
 
     The factors are rotated to their principal axes, which makes them unique but for signs.
     """
@@ -104,22 +103,24 @@ def past_features(ratings: Ratings, fewer_than: int) -> Array:
     return features / max(float(longest), 1e-300)
 
 
-def regress(first: Indices, other: Indices, rest: Array, sides: Array) -> Array:
+def regress(
+    row_starts: Indices, columns: Indices, residuals: Array, column_factors: Array
+) -> Array:
     """(b, p) of every row by ridge regression on the (c, q) of the columns.
 
-    Row r has the entries from ``first[r]`` to ``first[r + 1]``: their columns are in ``other``, and
-    their rewards, less the mean, in ``rest``.
+    Row r has the entries from ``row_starts[r]`` to ``row_starts[r + 1]``: their columns are in
+    ``columns``, and their rewards, less the mean, in ``residuals``.
     """
     from scipy.sparse import csr_array
 
-    shape = (len(first) - 1, len(sides))
-    factors = sides.copy()
+    shape = (len(row_starts) - 1, len(column_factors))
+    factors = column_factors.copy()
     factors[:, 0] = 1.0  # the row's own constant, b
     width = factors.shape[1]
     upper, right = np.triu_indices(width)
-    known = csr_array((np.ones(len(rest)), other, first), shape=shape)
-    errors = csr_array((rest - sides[other, 0], other, first), shape=shape)
-    products = np.asarray(known @ (factors[:, upper] * factors[:, right]))
+    is_rated = csr_array((np.ones(len(residuals)), columns, row_starts), shape=shape)
+    errors = csr_array((residuals - column_factors[columns, 0], columns, row_starts), shape=shape)
+    products = np.asarray(is_rated @ (factors[:, upper] * factors[:, right]))
     grams = np.empty((shape[0], width, width))
     grams[:, upper, right] = grams[:, right, upper] = products
     grams += RIDGE * np.eye(width)

@@ -101,13 +101,13 @@ def fetch(
         The address that has the archives.
     """
     release = RELEASES[checks.one_of("version", version, RELEASES)]
-    known = release.checksums if checksums is None else checksums
+    expected = release.checksums if checksums is None else checksums
     genuine = checksums is None  # the terms are those of the published files
     if folder is not None:
         place = find_files(Path(folder).expanduser(), release)
         if place is None:
             raise missing_files(Path(folder), release)
-        problem = wrong_file(place, release, known)
+        problem = wrong_file(place, release, expected)
         if problem:
             raise FileError(f"in {place}, {problem}; to read it all the same, pass verify=False")
         if genuine:
@@ -120,8 +120,8 @@ def fetch(
     if place is None:
         bar = contextlib.nullcontext(progress) if progress else web.progress_bar(release.archive)
         with bar as show:
-            return download_release(release, store, base, known, show)
-    problem = wrong_file(place, release, known)
+            return download_release(release, store, base, expected, show)
+    problem = wrong_file(place, release, expected)
     if problem:
         raise FileError(f"in {place}, {problem}; delete that folder, and it is downloaded again")
     return place
@@ -159,21 +159,21 @@ def missing_files(folder: Path, release: Release) -> MissingFileError:
     )
 
 
-def wrong_file(folder: Path, release: Release, known: Mapping[str, str]) -> str:
+def wrong_file(folder: Path, release: Release, checksums: Mapping[str, str]) -> str:
     """Which file is not the one published; empty if all are."""
     for name in release.files:
-        got = md5_of(folder / name) if name in known else None
-        if got is not None and got != known[name]:
+        got = md5_of(folder / name) if name in checksums else None
+        if got is not None and got != checksums[name]:
             return (
                 f"{name} is not the file that GroupLens published: its md5 must be "
-                f"{known[name]}; got {got}"
+                f"{checksums[name]}; got {got}"
             )
     return ""
 
 
-def wrong_archive(part: Path, release: Release, known: Mapping[str, str]) -> str:
+def wrong_archive(part: Path, release: Release, checksums: Mapping[str, str]) -> str:
     """What is wrong with the checksum of a downloaded archive; empty if nothing is."""
-    want = known.get(release.archive)
+    want = checksums.get(release.archive)
     got = None if want is None else md5_of(part)
     return "" if got == want else f"the md5 of what came must be {want}; got {got}"
 
@@ -208,7 +208,7 @@ def show_terms(cache: str | os.PathLike[str] | None) -> None:
 
 
 def download_release(
-    release: Release, cache: Path, base: str, known: Mapping[str, str], progress: web.Progress
+    release: Release, cache: Path, base: str, checksums: Mapping[str, str], progress: web.Progress
 ) -> Path:
     """Download, check and unpack a release, resuming an interrupted download."""
     url = f"{base.rstrip('/')}/{release.archive}"
@@ -219,26 +219,28 @@ def download_release(
         with web.file_lock(cache / f"{release.archive}.lock"):
             if place := find_files(cache, release):  # another process was first
                 return place
-            begun = part.exists()
+            has_part = part.exists()
             web.download(url, part, progress)
-            if begun and wrong_archive(part, release, known):
+            if has_part and wrong_archive(part, release, checksums):
                 part.unlink()  # it was the part of another file
                 web.download(url, part, progress)
-            problem = wrong_archive(part, release, known) or unpack(part, release, cache, known)
+            problem = wrong_archive(part, release, checksums) or unpack(
+                part, release, cache, checksums
+            )
             part.unlink()
             if not problem:
                 return cache / release.folder
     except (OSError, http.client.HTTPException) as error:
         cause, problem = error, web.describe_failure(error)
     raise FileError(
-        f"MovieLens could not be downloaded from {url}: {problem}. Try again (a download goes on "
+        f"MovieLens could not be downloaded from {url}: {problem}. Try again (a download resumes "
         f"where it stopped), or get {release.archive} by other means, unpack it, and either put "
         f"the folder {release.folder} into {cache}, or say where it is: data=FOLDER (on the "
         f"command line, --data FOLDER)"
     ) from cause
 
 
-def unpack(part: Path, release: Release, cache: Path, known: Mapping[str, str]) -> str:
+def unpack(part: Path, release: Release, cache: Path, checksums: Mapping[str, str]) -> str:
     """Put an archive's files into the cache; gives what is wrong with it, or an empty string.
 
     Only files named here are taken out, to names chosen here, so that no archive can write anywhere
@@ -258,7 +260,7 @@ def unpack(part: Path, release: Release, cache: Path, known: Mapping[str, str]) 
                     Path(temporary, name).open("wb") as target,
                 ):
                     shutil.copyfileobj(source, target)
-            problem = wrong_file(Path(temporary), release, known)
+            problem = wrong_file(Path(temporary), release, checksums)
             if problem:
                 return problem
             (cache / release.folder).mkdir(exist_ok=True)

@@ -104,9 +104,9 @@ class Logged(World):
 
     def __repr__(self) -> str:
         # A frame as a whole is neither short nor comparable to a default.
-        shown = copy.copy(self)
-        object.__setattr__(shown, "table", tables.describe(self.table))
-        return Settings.__repr__(shown)
+        printable = copy.copy(self)
+        object.__setattr__(printable, "table", tables.describe(self.table))
+        return Settings.__repr__(printable)
 
     def features(self, names: Sequence[str]) -> list[str]:
         """The names of the feature columns."""
@@ -170,8 +170,8 @@ class LoggedPopulation(Population):
         self.seed = seed
         self.noise = world.noise
         features = world.features(tables.column_names(world.table))
-        known = [world.task, world.reward, *([] if world.round is None else [world.round])]
-        frame = tables.select(world.table, list(dict.fromkeys([*known, *features])))
+        role_columns = [world.task, world.reward, *([] if world.round is None else [world.round])]
+        frame = tables.select(world.table, list(dict.fromkeys([*role_columns, *features])))
         if not len(frame):
             raise InputError("table must have rows; got none")
         ids, of_task = tables.factorize("task", frame, world.task)

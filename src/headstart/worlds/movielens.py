@@ -25,7 +25,7 @@ __all__ = ["MovieLens"]
 GENDERS = {"men": "M", "women": "F"}
 AGES = {f"age:{age}": age for age in reading.AGES}
 KINDS = ("gender", "age", "occupation")
-MOST_GENRES = 6
+MAX_GENRES = 6
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -48,7 +48,7 @@ class MovieLens(World):
         (``"l1"``), or by √6, six being the most genres a movie has (``"sqrt6"``).
     features
         ``"genres"``; ``"learned"``: what the ratings of *other* users, those with fewer than
-        ``min_ratings``, tell of a movie (its mean and ten factors of a low-rank model); or
+        ``min_ratings``, imply about a movie (its mean and ten factors of a low-rank model); or
         ``"both"``, side by side.
     intercept
         Appends a constant feature. Whatever is put side by side is divided by the root of how many
@@ -184,17 +184,17 @@ class MovieLensPopulation(Population):
         """The rows of the users who are in the group and have enough ratings."""
         world = self.world
         kind, value = find_group(world.version, world.group)
-        wanted = world.has_enough_ratings(self.data)
+        is_member = world.has_enough_ratings(self.data)
         if kind != "everybody":
-            wanted = wanted & (getattr(self.data, kind) == value)
-        if not wanted.any():
+            is_member = is_member & (getattr(self.data, kind) == value)
+        if not is_member.any():
             limit = "" if world.max_ratings is None else f" and max_ratings={world.max_ratings}"
             most = int(self.data.counts.max(initial=0))
             raise InputError(
                 f"group {world.group!r} must have users with min_ratings={world.min_ratings}"
                 f"{limit}; it has none (the most that anybody has is {most})"
             )
-        return np.flatnonzero(wanted)
+        return np.flatnonzero(is_member)
 
     def episode(self, task: int, rounds: int) -> Episode:
         """The episode of a task."""
@@ -227,10 +227,9 @@ def make_features(flags: Array, normalise: str) -> Array:
     scale = {
         "l2": np.sqrt(genres),
         "l1": genres,
-        "sqrt6": np.sqrt(max(float(MOST_GENRES), float(genres.max()))),
+        "sqrt6": np.sqrt(max(float(MAX_GENRES), float(genres.max()))),
     }[normalise]
-    features: Array = flags / scale
-    return features
+    return flags / scale
 
 
 def find_group(version: str, group: object) -> tuple[str, Any]:
@@ -251,8 +250,8 @@ def find_group(version: str, group: object) -> tuple[str, Any]:
         if group.casefold() in names:
             return "occupation", names[group.casefold()]
         if not group.isdecimal():
-            known = ["everybody", *GENDERS, *AGES, *occupations]
-            close = difflib.get_close_matches(group, known, n=1)
+            group_names = ["everybody", *GENDERS, *AGES, *occupations]
+            close = difflib.get_close_matches(group, group_names, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise InputError(
                 f"group must be 'everybody', 'men', 'women', an age ({', '.join(AGES)}), or an "

@@ -26,9 +26,9 @@ def draw_distinct(rng: np.random.Generator, rounds: int, count: int, arms: int) 
     picks = np.empty((rounds, arms), dtype=np.int64)
     for arm in range(arms):
         last = count - arms + arm
-        drawn = rng.integers(last + 1, size=rounds)
-        taken = (picks[:, :arm] == drawn[:, None]).any(axis=1)
-        picks[:, arm] = np.where(taken, last, drawn)
+        numbers = rng.integers(last + 1, size=rounds)
+        is_repeated = (picks[:, :arm] == numbers[:, None]).any(axis=1)
+        picks[:, arm] = np.where(is_repeated, last, numbers)
     # Every set is equally likely, but large numbers come last: policies that break ties by the
-    # first arm must not feel it.
+    # first arm must not be affected.
     return rng.permuted(picks, axis=1)

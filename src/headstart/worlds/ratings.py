@@ -138,10 +138,10 @@ def parse(folder: Path, version: str, stamps: tuple[tuple[int, int], ...]) -> Ra
     )
 
 
-def rows_of(path: Path, what: str, wanted: Indices, known: Indices) -> Indices:
+def rows_of(path: Path, what: str, ids: Indices, known_ids: Indices) -> Indices:
     """The row of each id in a sorted list of ids."""
-    rows = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    refuse_line(path, f"a {what} of the other files", wanted, known[rows] != wanted)
+    rows = np.minimum(np.searchsorted(known_ids, ids), len(known_ids) - 1)
+    refuse_line(path, f"a {what} of the other files", ids, known_ids[rows] != ids)
     return rows
 
 
@@ -191,8 +191,8 @@ def read_users(path: Path, version: str) -> tuple[Indices, npt.NDArray[np.str_],
         occupation = whole_numbers(path, work)
     else:
         id, age, gender, work, _ = zip(*read_lines(path, "|", 5), strict=True)
-        known = {name: number for number, name in enumerate(names)}
-        occupation = np.array([known.get(name, -1) for name in work])
+        numbers = {name: number for number, name in enumerate(names)}
+        occupation = np.array([numbers.get(name, -1) for name in work])
     wrong = (occupation < 0) | (occupation >= len(names))
     refuse_line(path, "a known occupation", np.array(work), wrong)
     ids = whole_numbers(path, id)

@@ -97,23 +97,21 @@ def load_file(path: Path, changed: int, size: int, names: tuple[str, ...] | None
     raise checks.refuse("table", WANT, str(path))
 
 
-def find_column(
-    argument: str, wanted: object, names: Sequence[str], where: str = "the table"
-) -> str:
+def find_column(argument: str, name: object, names: Sequence[str], where: str = "the table") -> str:
     """The name of a column, if there is one of that name."""
-    if isinstance(wanted, str) and wanted in names:
-        return wanted
-    close = difflib.get_close_matches(str(wanted), names, n=1)
-    listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {listed}"
+    if isinstance(name, str) and name in names:
+        return name
+    close = difflib.get_close_matches(str(name), names, n=1)
+    examples = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {examples}"
     raise InputError(
-        f"{argument} must name a column of {where}; got {checks.describe(wanted)} ({hint})"
+        f"{argument} must name a column of {where}; got {checks.describe(name)} ({hint})"
     )
 
 
 def find_columns(
     argument: str,
-    wanted: object,
+    patterns: object,
     names: Sequence[str],
     reserved: Sequence[str],
     where: str = "the table",
@@ -123,10 +121,10 @@ def find_columns(
     >>> find_columns("contexts", ["x*", "age"], ["task", "x1", "age", "x2"], ["task"])
     ['x1', 'x2', 'age']
     """
-    entries = [wanted] if isinstance(wanted, str) else wanted
+    entries = [patterns] if isinstance(patterns, str) else patterns
     if not isinstance(entries, (list, tuple)) or not entries:
-        raise checks.refuse(argument, "names of columns, or a pattern such as 'x*'", wanted)
-    chosen: dict[str, None] = {}
+        raise checks.refuse(argument, "names of columns, or a pattern such as 'x*'", patterns)
+    columns: dict[str, None] = {}
     for entry in entries:
         if isinstance(entry, str) and entry not in names and ("*" in entry or "?" in entry):
             open_names = [name for name in names if name not in reserved]
@@ -136,17 +134,17 @@ def find_columns(
                     f"{argument} must name columns of {where}; no column matches {entry!r} "
                     f"(there are {', '.join(open_names[:20])})"
                 )
-            chosen |= dict.fromkeys(matches)
+            columns |= dict.fromkeys(matches)
         else:
-            chosen[find_column(argument, entry, names, where)] = None
-    return list(chosen)
+            columns[find_column(argument, entry, names, where)] = None
+    return list(columns)
 
 
 def numeric_column(argument: str, frame: Any, name: str) -> Array:
     """A column of finite numbers."""
     series = frame[name]
     try:
-        if hasattr(series, "isna"):  # pandas has a missing value that is no number
+        if hasattr(series, "isna"):  # the missing value of pandas is not a number
             column = series.to_numpy(dtype=np.float64, na_value=np.nan)
         else:
             column = series.to_numpy()

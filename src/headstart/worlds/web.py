@@ -22,7 +22,7 @@ Progress = Callable[[int, int | None], None]
 
 def download(url: str, part: Path, progress: Progress) -> None:
     """Download into ``part``, resuming from its end, also after the connection breaks."""
-    for left in reversed(range(ATTEMPTS)):
+    for attempts_left in reversed(range(ATTEMPTS)):
         before = part.stat().st_size if part.exists() else 0
         try:
             download_rest(url, part, before, progress)
@@ -30,7 +30,7 @@ def download(url: str, part: Path, progress: Progress) -> None:
         except urllib.error.URLError:  # no connection, or no such file: a retry would fail too
             raise
         except (ConnectionError, TimeoutError, http.client.HTTPException):
-            if not left or not part.exists() or part.stat().st_size == before:
+            if not attempts_left or not part.exists() or part.stat().st_size == before:
                 raise
 
 
@@ -45,7 +45,7 @@ def download_rest(url: str, part: Path, done: int, progress: Progress) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         if done and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # all of it is there, or too much: the checksum will tell
+            return  # all of it is there, or too much, which the checksum detects
         raise
     with response:
         resumed = response.status == HTTPStatus.PARTIAL_CONTENT
@@ -102,6 +102,6 @@ def progress_bar(name: str) -> Iterator[Progress]:
         progress.TimeRemainingColumn(),
     )
     silent = not terminal.is_terminal
-    with progress.Progress(*columns, console=terminal, disable=silent) as shown:
-        row = shown.add_task(name, total=None)
-        yield lambda done, total: shown.update(row, completed=done, total=total)
+    with progress.Progress(*columns, console=terminal, disable=silent) as bar:
+        row = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(row, completed=done, total=total)

@@ -66,7 +66,7 @@ class Choice:
     action: Any = None
 
     #: The context as the model sees it, with its units and intercept. Only the bandit that made a
-    #: choice sets it; it is no field, so whatever is a copy lacks it and is checked again.
+    #: choice sets it; it is not a field, so a copy is without it and is checked again.
     row: ClassVar[Array | None] = None
 
     def __post_init__(self) -> None:

@@ -23,17 +23,49 @@ Arrays = dict[str, npt.NDArray[Any]]
 PAIR_NUMBERS = 6  # of a Pair, besides its arrays
 
 
+class Column(NamedTuple):
+    """An array of a file: what it has an entry for, the shape of an entry, and its type."""
+
+    unit: str
+    shape: tuple[int, ...] = ()
+    dtype: type[np.generic] = np.float64
+
+
+def columns_of(dim: int) -> dict[str, Column]:
+    """All arrays that describe items, for rows of ``dim`` features."""
+    matrix, vector = (RANK, RANK), (RANK,)
+    return {
+        "counts": Column("item"),
+        "sums": Column("item"),
+        "precisions": Column("item", matrix),
+        "moments": Column("item", vector),
+        "totals": Column("bandit", (7,)),
+        "task_totals": Column("task", (7,)),
+        "offer_items": Column("offer", dtype=np.int64),
+        "offer_counts": Column("offer", dtype=np.int64),
+        "pair_items": Column("pair", dtype=np.int64),
+        "pair_numbers": Column("pair", (PAIR_NUMBERS,)),
+        "pair_pending": Column("pair", dtype=np.bool_),
+        "pair_folded": Column("pair", dtype=np.bool_),
+        "pending_rows": Column("pending pair", (dim,)),
+        "pair_precisions": Column("folded pair", matrix),
+        "pair_moments": Column("folded pair", vector),
+        "loading_means": Column("closed task", (dim,)),
+        "loading_crosses": Column("closed task", (RANK, dim)),
+        "loading_noises": Column("closed task"),
+    }
+
+
 def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
     """The part of a header and the arrays that describe items."""
     if items is None:
         return {}, {}
-    table, dim = items.table, items.features.dim
+    table = items.table
     ids = list(table.places)
     places = np.array(list(table.places.values()), dtype=np.intp)
     number = {key: at for at, key in enumerate(ids)}
     pairs = [(key, pair) for task in items.tasks.values() for key, pair in task.pairs.items()]
-    rows = [pair.pending_row for _, pair in pairs if pair.pending_row is not None]
-    folded = [pair for _, pair in pairs if pair.precision is not None]
+    folded_pairs = [pair for _, pair in pairs if pair.precision is not None]
     loadings = [task.loading for task in items.tasks.values() if task.loading is not None]
     offers = [task.offers.counts for task in items.tasks.values()]
     offers.append(offers_of_no_task(items))
@@ -48,34 +80,30 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
         "item_closed": [task.loading is not None for task in items.tasks.values()],
         "item_pairs": [len(task.pairs) for task in items.tasks.values()],
     }
-    arrays = {
+    values: dict[str, Any] = {
         "counts": table.counts[places],
         "sums": table.sums[places],
         "precisions": table.precisions[places],
         "moments": table.moments[places],
-        "totals": np.array([totals_row(table.totals)]),
-        "task_totals": np.array([totals_row(task.totals) for task in items.tasks.values()]),
-        "offer_items": np.array(
-            [number_of_key[key] for counts in offers for key in counts], dtype=np.int64
-        ),
-        "offer_counts": np.array([each for counts in offers for each in counts.values()], np.int64),
-        "pair_items": np.array([number[key] for key, _ in pairs], dtype=np.int64),
-        "pair_numbers": np.array([pair[:PAIR_NUMBERS] for _, pair in pairs]),
-        "pair_pending": np.array([pair.pending_row is not None for _, pair in pairs], dtype=bool),
-        "pair_folded": np.array([pair.precision is not None for _, pair in pairs], dtype=bool),
-        "pending_rows": np.array(rows),
-        "pair_precisions": np.array([pair.precision for pair in folded]),
-        "pair_moments": np.array([pair.moment for pair in folded]),
-        "loading_means": np.array([loading.mean for loading in loadings]),
-        "loading_crosses": np.array([loading.cross for loading in loadings]),
-        "loading_noises": np.array([loading.noise for loading in loadings]),
+        "totals": [totals_row(table.totals)],
+        "task_totals": [totals_row(task.totals) for task in items.tasks.values()],
+        "offer_items": [number_of_key[key] for counts in offers for key in counts],
+        "offer_counts": [each for counts in offers for each in counts.values()],
+        "pair_items": [number[key] for key, _ in pairs],
+        "pair_numbers": [pair[:PAIR_NUMBERS] for _, pair in pairs],
+        "pair_pending": [pair.pending_row is not None for _, pair in pairs],
+        "pair_folded": [pair.precision is not None for _, pair in pairs],
+        "pending_rows": [pair.pending_row for _, pair in pairs if pair.pending_row is not None],
+        "pair_precisions": [pair.precision for pair in folded_pairs],
+        "pair_moments": [pair.moment for pair in folded_pairs],
+        "loading_means": [loading.mean for loading in loadings],
+        "loading_crosses": [loading.cross for loading in loadings],
+        "loading_noises": [loading.noise for loading in loadings],
     }
-    shapes = array_shapes(dim)
-    packed = {
-        f"items.{name}": array.reshape(-1, *shapes[name]).astype(array.dtype, copy=False)
-        for name, array in arrays.items()
+    return header, {
+        f"items.{name}": np.array(values[name], column.dtype).reshape(-1, *column.shape)
+        for name, column in columns_of(items.features.dim).items()
     }
-    return header, packed
 
 
 def offers_of_no_task(items: ItemLedger) -> dict[str, int]:
@@ -84,30 +112,6 @@ def offers_of_no_task(items: ItemLedger) -> dict[str, int]:
     for task in items.tasks.values():
         rest.put(*rest.without(task.offers))
     return rest.counts
-
-
-def array_shapes(dim: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arrays, without their first axes."""
-    return {
-        "counts": (),
-        "sums": (),
-        "precisions": (RANK, RANK),
-        "moments": (RANK,),
-        "totals": (7,),
-        "task_totals": (7,),
-        "offer_items": (),
-        "offer_counts": (),
-        "pair_items": (),
-        "pair_numbers": (PAIR_NUMBERS,),
-        "pair_pending": (),
-        "pair_folded": (),
-        "pending_rows": (dim,),
-        "pair_precisions": (RANK, RANK),
-        "pair_moments": (RANK,),
-        "loading_means": (dim,),
-        "loading_crosses": (RANK, dim),
-        "loading_noises": (),
-    }
 
 
 def totals_row(totals: RewardSums) -> list[float]:
@@ -121,17 +125,20 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
     names = validation.check_task_ids("item_tasks", header["item_tasks"], tasks)
     closed = validation.check_list("item_closed", header["item_closed"], len(names))
     counts = validation.check_list("item_pairs", header["item_pairs"], len(names))
-    total = sum(validation.check_count("item_pairs", count) for count in counts)
-    pending, folded = parts["pair_pending"], parts["pair_folded"]
-    lengths = dict.fromkeys(array_shapes(items.features.dim), len(ids))
-    lengths |= {"totals": 1, "task_totals": len(names)}
-    lengths |= {name: total for name in lengths if name.startswith("pair_")}
-    lengths |= {"pending_rows": int(pending.sum())}
-    lengths |= dict.fromkeys(("pair_precisions", "pair_moments"), int(folded.sum()))
-    offers = OfferLists.of(header, names)
-    lengths |= dict.fromkeys(("offer_items", "offer_counts"), sum(offers.lengths))
     is_closed = [checks.flag("item_closed", flag) for flag in closed]
-    lengths |= {name: sum(is_closed) for name in lengths if name.startswith("loading_")}
+    offers = OfferLists.of(header, names)
+    is_pending, is_folded = parts["pair_pending"], parts["pair_folded"]
+    total = sum(validation.check_count("item_pairs", count) for count in counts)
+    lengths = {
+        "item": len(ids),
+        "bandit": 1,
+        "task": len(names),
+        "offer": sum(offers.lengths),
+        "pair": total,
+        "pending pair": int(is_pending.sum()),
+        "folded pair": int(is_folded.sum()),
+        "closed task": sum(is_closed),
+    }
     check_arrays(parts, lengths, items.features.dim)
     numbers = parts["pair_items"]
     if total and not (numbers.min() >= 0 and numbers.max() < len(ids)):
@@ -147,9 +154,9 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
             task.pairs[ids[numbers[at]]] = Pair._make(
                 [
                     *parts["pair_numbers"][at].tolist(),
-                    next(rows) if pending[at] else None,
-                    next(precisions) if folded[at] else None,
-                    next(moments) if folded[at] else None,
+                    next(rows) if is_pending[at] else None,
+                    next(precisions) if is_folded[at] else None,
+                    next(moments) if is_folded[at] else None,
                 ]
             )
         if len(task.pairs) != count:
@@ -159,7 +166,7 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
 
 
 class OfferLists(NamedTuple):
-    """The parts of a header that tell of offers: ids, how many each task had, and who waits.
+    """The parts of a header that describe offers: ids, how many each task had, and who waits.
 
     The last number of ``lengths`` is of the offers of no task.
     """
@@ -209,14 +216,10 @@ def restore_offers(items: ItemLedger, offers: OfferLists, parts: Arrays) -> None
 
 def check_arrays(parts: Arrays, lengths: dict[str, int], dim: int) -> None:
     """Refuse arrays of the wrong type or shape, or that are not finite."""
-    kinds: dict[str, type[np.generic]] = {"pair_items": np.int64, "offer_items": np.int64}
-    kinds |= {"offer_counts": np.int64}
-    kinds |= {"pair_pending": np.bool_, "pair_folded": np.bool_}
-    for name, shape in array_shapes(dim).items():
-        array, kind = parts[name], kinds.get(name, np.float64)
-        if array.shape != (lengths[name], *shape) or array.dtype != kind:
-            raise checks.refuse(f"items.{name}", f"of shape {(lengths[name], *shape)}", array)
-        if kind is np.float64 and not max_abs(array) <= MAX_ENTRY:
+    for name, column in columns_of(dim).items():
+        shape = (lengths[column.unit], *column.shape)
+        array = validation.check_array(f"items.{name}", parts[name], shape, column.dtype)
+        if column.dtype is np.float64 and not max_abs(array) <= MAX_ENTRY:
             raise InputError(f"items.{name} must be finite; got other numbers")
     for name in ("counts", "loading_noises"):
         if (parts[name] <= 0).any():

@@ -130,17 +130,17 @@ def pack_prior(prior_state: PriorState) -> tuple[Header, Tensors]:
 def pack_cache(ledger: Ledger) -> tuple[Header, Tensors]:
     """What is cached of tasks; priors that beliefs share are stored once."""
     tasks = [entry.cached for entry in ledger.cache.tasks.values() if entry.cached is not None]
-    split = [task.belief.split_prior() for task in tasks]
-    priors = {id(prior): prior for _, prior in split}
+    beliefs = [task.belief.split_prior() for task in tasks]
+    priors = {id(prior): prior for _, prior in beliefs}
     places = {key: place for place, key in enumerate(priors)}
     header = {
         "cached_tasks": list(ledger.cache.tasks),
         "cached_alone": [task.alone for task in tasks],
         "cached_other_rewards": [task.other_rewards for task in tasks],
         "cached_pending": [len(task.pending) for task in tasks],
-        "cached_prior_places": [places[id(prior)] for _, prior in split],
+        "cached_prior_places": [places[id(prior)] for _, prior in beliefs],
         "prior_outlines": [outline(prior) for prior in priors.values()],
-        "belief_outlines": [outline(belief) for belief, _ in split],
+        "belief_outlines": [outline(belief) for belief, _ in beliefs],
     }
     tensors: Tensors = {}
     pending = [round for task in tasks for round in task.pending]
@@ -149,7 +149,7 @@ def pack_cache(ledger: Ledger) -> tuple[Header, Tensors]:
         tensors |= {f"pending.{name}": np.array(column) for name, column in columns}
     for place, prior in enumerate(priors.values()):
         tensors |= named_arrays(f"prior.{place}", prior)
-    for place, (belief, _) in enumerate(split):
+    for place, (belief, _) in enumerate(beliefs):
         tensors |= named_arrays(f"belief.{place}", belief)
     return header, tensors
 
@@ -261,7 +261,7 @@ def unpack_prior(
     entries, first, transfer = prior_state.entries, prior_state.state, prior_state.transfer
     dim = entries.dim
     base = restore(header["base"], first, parts.get("base", {}), (*RECORDS, StartingFit))
-    validation.check_base(base, dim)
+    validation.check_starting_fit(base, dim)
     state = restore(header["state"], first, parts.get("state", {}), RECORDS)
     for each in (state, *([] if base is None else [base.state])):
         validation.check_state(transfer, each, first, dim)

@@ -38,8 +38,8 @@ from headstart.transfer import Transfer
 MAX_COUNT = 2**62  # of rounds and choices: far below what 64 bits hold
 MAX_BELIEF_NUMBER = 1e120  # which may be multiplied by contexts besides
 KEY_BYTES = 16  # of the key of tokens
-FREE_DIM = 256  # a dimension that no array needs to show,
-FREE_DIM_FOREIGN = 4096  # and the same with a transfer that is not of this library
+MAX_UNPROVEN_DIM = 256  # a dimension that no array needs to show,
+MAX_UNPROVEN_DIM_FOREIGN = 4096  # and the same with a transfer that is not of this library
 #: Sums of outer products and covariances, by the last part of their names.
 SYMMETRIC = {"gram", "second", "covariance", "error", "errors", "squared_bias", "scatter"}
 SYMMETRIC |= {"known_squared", "candidates", "information", "roots"}
@@ -55,7 +55,7 @@ def check_count(name: str, value: object) -> int:
 
 def check_list(name: str, value: object, length: int | None = None) -> list[Any]:
     """A list, of this length where it is given."""
-    if not isinstance(value, list) or len(value) != (len(value) if length is None else length):
+    if not isinstance(value, list) or length not in (None, len(value)):
         raise checks.refuse(name, "a list" if length is None else f"a list of {length}", value)
     return value
 
@@ -77,11 +77,16 @@ def check_task_ids(name: str, value: object, known_ids: Container[str] | None = 
     return value
 
 
+def check_text(name: str, value: object, pattern: str, want: str) -> str:
+    """Text that matches a regular expression as a whole."""
+    if not isinstance(value, str) or not re.fullmatch(pattern, value):
+        raise checks.refuse(name, want, value)
+    return value
+
+
 def parse_bits(name: str, value: object) -> int:
     """The bits of choices that were learned from, from hexadecimal digits."""
-    if not isinstance(value, str) or not re.fullmatch("0x[0-9a-f]+", value):
-        raise checks.refuse(name, "bits as hexadecimal numbers", value)
-    return int(value, 16)
+    return int(check_text(name, value, "0x[0-9a-f]+", "bits as hexadecimal numbers"), 16)
 
 
 def parse_windows(value: object, size: int) -> tuple[ChoiceWindow, ...]:
@@ -94,13 +99,13 @@ def parse_windows(value: object, size: int) -> tuple[ChoiceWindow, ...]:
         epoch, start, bits = check_list(name, window, 3)
         epoch = checks.integer(name, epoch, 0, 2**64 - 1)
         windows.append(ChoiceWindow(epoch, check_count(name, start), parse_bits(name, bits)))
-        check_open(windows[-1].learned_bits.bit_length(), size)
+        check_window_size(windows[-1].learned_bits.bit_length(), size)
     if windows != sorted(windows, key=lambda window: window.epoch):
         raise InputError(f"{name} must hold epochs in order; got others")
     return tuple(windows)
 
 
-def check_open(choices: int, size: int) -> None:
+def check_window_size(choices: int, size: int) -> None:
     """Refuse more open choices than the window holds."""
     if choices > size:
         raise InputError(f"no more than {size} choices of a task can be open; got more")
@@ -108,20 +113,17 @@ def check_open(choices: int, size: int) -> None:
 
 def parse_seed(value: object) -> int:
     """A seed, from its decimal digits."""
-    if not isinstance(value, str) or not re.fullmatch("[0-9]+", value):
-        raise checks.refuse("seed", "a whole number 0 or more, as text", value)
-    return int(value)
+    return int(check_text("seed", value, "[0-9]+", "a whole number 0 or more, as text"))
 
 
 def parse_key(value: object) -> bytes:
     """The key of the bandit's tokens, from its hexadecimal digits."""
-    if not isinstance(value, str) or not re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", value):
-        raise checks.refuse("origin", f"a key of {KEY_BYTES} bytes, as text", value)
-    return bytes.fromhex(value)
+    want = f"a key of {KEY_BYTES} bytes, as text"
+    return bytes.fromhex(check_text("origin", value, f"[0-9a-f]{{{2 * KEY_BYTES}}}", want))
 
 
 def parse_features(value: object) -> Features:
-    """What contexts are made of."""
+    """The columns of contexts."""
     if not isinstance(value, dict):
         raise checks.refuse("features", "what the columns of a context are", value)
     fields: dict[str, Any] = {
@@ -150,11 +152,18 @@ def check_encoder(encoder: AnyEncoder | None, features: Features) -> None:
         raise InputError("schema must have the columns that features names; got others")
 
 
+def check_array(
+    name: str, array: npt.NDArray[Any], shape: tuple[int, ...], dtype: type[np.generic] = np.float64
+) -> npt.NDArray[Any]:
+    """An array of this shape and type."""
+    if array.shape != shape or array.dtype != dtype:
+        raise checks.refuse(name, f"an array of shape {shape} and type {dtype.__name__}", array)
+    return array
+
+
 def parse_sizes(array: npt.NDArray[Any], dim: int) -> UsualSizes:
     """The usual sizes of features."""
-    if array.shape != (5, dim) or array.dtype != np.float64:
-        raise checks.refuse("sizes", f"an array of shape {(5, dim)}", array)
-    array = checks.finite_array("sizes", array, "finite")
+    array = checks.finite_array("sizes", check_array("sizes", array, (5, dim)), "finite")
     counts, log_sums, origin = array[:2], array[2:4], array[4]
     wrong = (counts < 0) | (np.abs(log_sums) > 800.0 * np.maximum(counts, 0.0))
     if wrong.any() or (np.abs(origin) > MAX_ENTRY).any():
@@ -163,7 +172,7 @@ def parse_sizes(array: npt.NDArray[Any], dim: int) -> UsualSizes:
 
 
 def check_dimension(dim: int, transfer: Transfer, arrays: Collection[Any]) -> None:
-    """Refuse a dimension that the numbers at hand do not bear out, before room is made for it.
+    """Refuse a dimension that does not fit the numbers in the file, before memory is allocated.
 
     Any bandit with a task has evidence of d²/2 numbers, and the state of a transfer d² or more. An
     oracle has its truth instead. A transfer of a user's own may need less, and is believed up to
@@ -176,7 +185,7 @@ def check_dimension(dim: int, transfer: Transfer, arrays: Collection[Any]) -> No
     )
     parts = (array if isinstance(array, list) else [array] for array in arrays)
     numbers = sum(part.size for several in parts for part in several)
-    free = FREE_DIM if transfer.fixed_layout else FREE_DIM_FOREIGN
+    free = MAX_UNPROVEN_DIM if transfer.fixed_layout else MAX_UNPROVEN_DIM_FOREIGN
     if dim > free and not has_truth and numbers < dim * dim // 2:
         raise InputError(f"features must fit the {numbers} numbers in the file; got {dim} features")
 
@@ -206,8 +215,7 @@ def check_columns(
 ) -> None:
     """Refuse columns of numbers that are not one for each task."""
     for name, column in columns.items():
-        if column.shape != (length,) or column.dtype != dtypes[name]:
-            raise checks.refuse(name, f"{length} whole numbers", column)
+        check_array(name, column, (length,), dtypes[name])
         if column.dtype == np.int64 and not ((column >= 0) & (column <= MAX_COUNT)).all():
             raise InputError(f"{name} must be from 0 to {MAX_COUNT}; got another number")
 
@@ -218,7 +226,7 @@ def check_windows(entries: Mapping[str, TaskEntry], size: int) -> None:
         if not entry.first_number <= entry.window_start <= entry.next_number:
             raise InputError("the numbers of choices must be in order; got others")
         choice_count = entry.next_number - entry.window_start
-        check_open(choice_count, size)
+        check_window_size(choice_count, size)
         if entry.learned_bits.bit_length() > choice_count:
             raise InputError(
                 f"learned_bits must hold choices that were made; got others in {name!r}"
@@ -231,20 +239,17 @@ def parse_rounds(columns: Mapping[str, npt.NDArray[Any]], total: int, dim: int) 
         return
     context, reward, forced = (columns[name] for name in ("context", "reward", "forced"))
     for array, shape in ((context, (total, dim)), (reward, (total,))):
-        if array.shape != shape or array.dtype != np.float64:
-            raise checks.refuse("pending", f"rounds, in an array of shape {shape}", array)
-        if not max_abs(array) <= MAX_ENTRY:
+        if not max_abs(check_array("pending", array, shape)) <= MAX_ENTRY:
             raise InputError("pending must hold finite contexts and rewards; got others")
-    if forced.shape != (total,) or forced.dtype != np.bool_:
-        raise checks.refuse("pending", f"{total} marks of forced rounds", forced)
+    check_array("pending", forced, (total,), np.bool_)
     yield from zip(context, reward.tolist(), forced.tolist(), strict=True)
 
 
 def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None:
     """Refuse a state that the transfer does not make; of a user's own, anything may be right.
 
-    It must be built like the first one, and tell a prior. Where it takes little time, a task as the
-    prior expects them is folded as well: what comes of it is thrown away.
+    It must be built like the first one, and give a prior. Where it takes little time, a task as the
+    prior expects them is folded as well, and the result is discarded.
     """
     if not transfer.fixed_layout:
         return
@@ -266,10 +271,10 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
             size = 1.0 / np.maximum(np.abs(prior.mean) / MAX_VALUE, 1.0)
             task = Evidence.of(np.diag(size), size * prior.mean + prior.noise)
             task = task.replace(forced=task if transfer.keeps_forced else None)
-            folded = transfer.fold(state, task)
-            transfer.prior(folded)
+            state_with_task = transfer.fold(state, task)
+            transfer.prior(state_with_task)
             if transfer.reversible:
-                transfer.prior(transfer.fold(folded, task, -1.0))
+                transfer.prior(transfer.fold(state_with_task, task, -1.0))
 
 
 def check_symmetric(arrays: dict[str, npt.NDArray[Any]]) -> None:
@@ -293,8 +298,8 @@ def check_symmetric(arrays: dict[str, npt.NDArray[Any]]) -> None:
             raise InputError(f"state.{name} must hold variances of 0 or more; got less")
 
 
-def check_base(base: Any, dim: int) -> None:
-    """Refuse tasks that a bandit cannot have begun with."""
+def check_starting_fit(base: Any, dim: int) -> None:
+    """Refuse a fit that no bandit can have started from."""
     if base is None:
         return
     if not isinstance(base, StartingFit):
@@ -302,7 +307,7 @@ def check_base(base: Any, dim: int) -> None:
     checks.non_negative("base.task_count", base.task_count)
     if not isinstance(base.pooled, Evidence):
         raise checks.refuse("base.pooled", "Evidence", base.pooled)
-    pooled = base.pooled.replace()  # checked, as it is made anew
+    pooled = base.pooled.replace()  # the constructor checks it
     if pooled.moment.shape != (dim,):
         raise checks.refuse("base.pooled", f"Evidence of dimension {dim}", pooled.moment)
     fault = find_fault(pooled.replace(forced=None).pack()[None], dim)
@@ -316,26 +321,26 @@ def check_prior(name: str, prior: Any, dim: int, groups: tuple[int, ...] = ()) -
     if not isinstance(parts, BasePrior):
         raise checks.refuse(name, "a prior", prior)
     if not isinstance(parts, Prior):
-        check_own(name, parts, dim)
+        check_custom_record(name, parts, dim)
         return
     if isinstance(prior, MixturePrior):
         groups = check_weights(name, prior.log_weights)
-    check_moderate(name, parts)
-    anew = parts.replace()  # checked, as it is made anew
+    check_magnitudes(name, parts)
+    checked = parts.replace()  # the constructor checks it
     if parts.mean.shape != (*groups, dim):
-        raise checks.refuse(name, f"a prior whose mean has shape {(*groups, dim)}", anew.mean)
+        raise checks.refuse(name, f"a prior whose mean has shape {(*groups, dim)}", checked.mean)
 
 
-def check_own(name: str, own: BasePrior | BaseBelief, dim: int) -> None:
+def check_custom_record(name: str, own: BasePrior | BaseBelief, dim: int) -> None:
     """Refuse a prior or a belief of a user's own class with impossible numbers or dimensions."""
-    check_moderate(name, own)
+    check_magnitudes(name, own)
     if own.dim != dim or own.batch != ():
         raise checks.refuse(name, f"one task's, with {dim} features", own)
     checks.positive(f"{name}.noise", own.noise)
     checks.non_negative(f"{name}.rounds", getattr(own, "rounds", 0.0))
 
 
-def check_moderate(name: str, record: Record) -> None:
+def check_magnitudes(name: str, record: Record) -> None:
     """Refuse numbers with which no reward could be predicted."""
     for field, array in flatten(record).items():
         if field.endswith("bias"):  # which may be infinite, and is checked with the prior
@@ -349,7 +354,7 @@ def check_moderate(name: str, record: Record) -> None:
 
 
 def check_weights(name: str, logs: Any) -> tuple[int, ...]:
-    """How many groups there are, refused if these are no logarithms of their weights."""
+    """How many groups there are, refused unless these are logarithms of their weights."""
     array = checks.finite_array(name, logs, "the logarithms of weights", ndim=1)
     if not array.size or abs(float(np.exp(np.minimum(array, 1.0)).sum()) - 1.0) > 1e-6:
         raise InputError(f"{name} must have weights that add up to 1; got others")
@@ -357,7 +362,7 @@ def check_weights(name: str, logs: Any) -> tuple[int, ...]:
 
 
 def check_belief(name: str, belief: BaseBelief, prior: Any, dim: int) -> None:
-    """Refuse a belief (without its prior) that cannot have come of a prior."""
+    """Refuse a belief (without its prior) that no prior can lead to."""
     groups: tuple[int, ...] = ()
     parts: Any = belief
     if isinstance(belief, MixtureBelief):
@@ -368,9 +373,9 @@ def check_belief(name: str, belief: BaseBelief, prior: Any, dim: int) -> None:
         raise checks.refuse(name, "a belief", parts)
     check_prior(name, prior, dim, groups)
     if not isinstance(parts, Belief):
-        check_own(name, parts.with_prior(prior), dim)
+        check_custom_record(name, parts.with_prior(prior), dim)
         return
-    check_moderate(name, parts.replace(prior=None))
+    check_magnitudes(name, parts.replace(prior=None))
     shapes = {"mean": (*groups, dim), "root": (*groups, dim, dim)}
     for field in ("mean", "root", "information", "rounds", "noise", "square", "noise_ratio"):
         array: Array = checks.finite_array(f"{name}.{field}", getattr(parts, field), "numbers")

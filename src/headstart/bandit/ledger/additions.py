@@ -29,7 +29,7 @@ def add_evidence(
     """Add evidence of ``count`` rewards to a task: all of it, or nothing.
 
     A running task that has no belief takes one, as when it chooses, so that it counts among the
-    running tasks. ``rows`` are the contexts as the model sees them, which may tell units of
+    running tasks. ``rows`` are the contexts as the model sees them, which may determine units of
     features; ``None`` if they are not known. ``more_steps`` are part of the change. With decay, the
     earlier evidence counts less by ``count`` rewards. ``place`` is the epoch and the number of the
     choice that it counts as, which is then learned from. ``note`` is called first, and more than
@@ -62,7 +62,7 @@ def add_evidence(
     steps = [(ledger.entries.put_round, update), *steps, *more_steps]
     failures: list[FileError] = []
     if note is not None:
-        steps = [(execute_if_noted, note, steps, failures)]
+        steps = [(execute_if_journaled, note, steps, failures)]
     ledger.changes.commit(*steps)
     if failures:
         raise failures[0]
@@ -70,7 +70,7 @@ def add_evidence(
         ledger.refresh_if_grown(name, cached)
 
 
-def execute_if_noted(
+def execute_if_journaled(
     note: Callable[[], None], steps: Sequence[Step], failures: list[FileError]
 ) -> None:
     """Note a change and execute its steps, unless it cannot be noted."""

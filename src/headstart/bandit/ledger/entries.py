@@ -80,7 +80,7 @@ class CachedTask(NamedTuple):
     evidence: Evidence
     pending: tuple[Round, ...]
     belief: BaseBelief
-    alone: bool  # no other task tells the noise
+    alone: bool  # the noise is estimated from this task alone
     other_rewards: int  # rewards of the other tasks when the prior was computed
     stream_key: npt.NDArray[np.uint64] | None = None
 
@@ -221,7 +221,7 @@ class TaskEntry:
         return float(self.packed[packed_size(dim) - 2])
 
     def has_rewards(self, dim: int) -> bool:
-        """Whether any reward was not zero: otherwise nothing tells the noise."""
+        """Whether any reward was not zero: otherwise the noise cannot be estimated."""
         if self.cached is not None:
             rewards = (reward for _, reward, _ in self.cached.pending)
             return self.cached.evidence.squares > 0 or any(rewards)
@@ -242,10 +242,10 @@ class TaskEntries(dict[str, TaskEntry]):
 
     def copy(self) -> TaskEntries:
         """Entries of their own with the same content."""
-        twin = TaskEntries(self.dim, keeps_forced=self.keeps_forced)
-        twin.__dict__.update(self.__dict__)
-        twin.update((name, copy.copy(entry)) for name, entry in self.items())
-        return twin
+        clone = TaskEntries(self.dim, keeps_forced=self.keeps_forced)
+        clone.__dict__.update(self.__dict__)
+        clone.update((name, copy.copy(entry)) for name, entry in self.items())
+        return clone
 
     def open(self, name: str, epoch: int | None = None) -> TaskEntry:
         """The entry of a task, made if there is none: of this epoch unless another is given."""

@@ -83,9 +83,9 @@ class TaskItems:
 
     def copy(self) -> TaskItems:
         """The same, to be changed on its own."""
-        twin = copy.copy(self)
-        twin.pairs, twin.offers = self.pairs.copy(), self.offers.copy()
-        return twin
+        clone = copy.copy(self)
+        clone.pairs, clone.offers = self.pairs.copy(), self.offers.copy()
+        return clone
 
     def set_state(self, totals: RewardSums, loading: Loading | None) -> None:
         """Set the sums over its rewards, and how it weighs vectors."""
@@ -117,11 +117,11 @@ class ItemLedger:
 
     def copy(self) -> ItemLedger:
         """A ledger of its own with the same content."""
-        twin = copy.copy(self)
-        twin.table = self.table.copy()
-        twin.tasks = {name: task.copy() for name, task in self.tasks.items()}
-        twin.waiting = self.waiting.copy()
-        return twin
+        clone = copy.copy(self)
+        clone.table = self.table.copy()
+        clone.tasks = {name: task.copy() for name, task in self.tasks.items()}
+        clone.waiting = self.waiting.copy()
+        return clone
 
     def write(self, name: str, labels: Sequence[Any], table: Array) -> None:
         """Write what is known of items into the rows on offer to a task."""
@@ -318,7 +318,7 @@ class ItemLedger:
         """Learn from logged rounds, in their order, and write what was known before each.
 
         Without ``write``, rows are taken as they are. Rounds of weight 0 are left out. Only for a
-        copy that nobody uses yet: what is interrupted is left half done.
+        copy that is not in use yet: an interrupt leaves it incomplete.
         """
         for at, (name, label, row) in enumerate(zip(names, labels, table, strict=True)):
             if write:
@@ -337,10 +337,9 @@ class ItemLedger:
         """How a task weighs vectors, for rows as they are encoded."""
         noise = float(belief.noise)
         mean, columns = belief.predict(np.eye(self.features.dim)), self.vector_columns
-        root = getattr(belief, "root", None)
-        if root is None:
-            cross = np.zeros((RANK, len(mean)))
-        else:
+        parts, cross = belief.gaussian_parts(), np.zeros((RANK, len(mean)))
+        if parts is not None and len(parts[0]) == 1:
+            root = parts[2][0]
             cross = noise**2 * (root[columns] @ root.T)
         if self.features.units is not None:
             change = self.features.coefficient_matrix()

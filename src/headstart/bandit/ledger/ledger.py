@@ -35,8 +35,8 @@ MAX_SIZE_RATIO = 100.0  # of the root mean square of a feature in a task and its
 #: A task, the epoch and the number of a choice, its context as the model sees it, its reward,
 #: whether it was forced, and the key of its item where items are known by their ids.
 RewardedChoice = tuple[str, int, int, Array, float, bool, str | None]
-#: A belief to choose from, whether its task alone tells the noise, and what the contexts on offer
-#: have told of units.
+#: A belief to choose from, whether its noise is estimated from its task alone, and what the
+#: contexts on offer have determined of units.
 PreparedChoice = tuple[BaseBelief, bool, tuple[PriorState, bool] | None]
 
 
@@ -103,13 +103,13 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """A ledger of its own with the same content."""
-        twin = Ledger.__new__(Ledger)
-        twin.__dict__.update(self.__dict__)
-        twin.entries, twin.changes = self.entries.copy(), Changes()
-        twin.cache = BeliefCache(twin.entries, self.cache.size, self.cache.tasks)
-        twin.prior_state = self.prior_state.copy(twin.entries, twin.cache, twin.changes)
-        twin.items = None if self.items is None else self.items.copy()
-        return twin
+        clone = Ledger.__new__(Ledger)
+        clone.__dict__.update(self.__dict__)
+        clone.entries, clone.changes = self.entries.copy(), Changes()
+        clone.cache = BeliefCache(clone.entries, self.cache.size, self.cache.tasks)
+        clone.prior_state = self.prior_state.copy(clone.entries, clone.cache, clone.changes)
+        clone.items = None if self.items is None else self.items.copy()
+        return clone
 
     def start_with_closed(self, state: Any, tasks: Iterable[tuple[Sequence[str], Array]]) -> None:
         """Start from a state of the transfer that holds these tasks, given by packed evidence."""
@@ -154,7 +154,7 @@ class Ledger:
     def compute_belief(
         self, name: str, prior_state: PriorState | None = None, *, keep: bool = True
     ) -> tuple[BaseBelief, bool]:
-        """The belief from the newest prior, and whether only the task itself tells the scale.
+        """The belief from the newest prior, and whether the scale is known from the task alone.
 
         The prior does not hold the task's own evidence; with ``keep`` it is cached.
         """
@@ -171,14 +171,14 @@ class Ledger:
         return belief if self.decay == 1.0 else belief.with_rounds(float(count)), alone
 
     def lone_task(self, prior_state: PriorState) -> LoneTask:
-        """What the belief of a task rests on that alone tells the scale."""
+        """What the belief of a task rests on while the scale is known from it alone."""
         return LoneTask(prior_state.transfer, prior_state.state, prior_state.noise is not None)
 
     def check_evidence(self, name: str, evidence: Evidence, prior: BasePrior | None = None) -> None:
         """Refuse a task whose contexts differ so much in size that its sums cannot hold them.
 
         A context far out of the range of its features is refused when it is passed. The first ones
-        are not, because nothing tells the range yet. If the usual ones turn out to be so much
+        are not, because the range is not known yet. If the usual ones turn out to be so much
         smaller that their digits are lost, nothing can be inferred from the sums of the task.
         """
         if self.usual_sizes is None or not evidence.rounds:
@@ -229,8 +229,8 @@ class Ledger:
     def prepare_choice(self, name: str, contexts: Array, *, learn_units: bool) -> PreparedChoice:
         """The belief to choose from, were these contexts on offer; no task is changed by this.
 
-        With it come whether the task alone tells the noise, and with ``learn_units`` what the
-        contexts have told of the units of features (:meth:`PriorState.with_offer`).
+        With it come whether the noise is estimated from the task alone, and with ``learn_units``
+        what the contexts have determined of the units of features (:meth:`PriorState.with_offer`).
         """
         cached, offer = self.entries[name].cached, None
         tells_units = learn_units and self.prior_state.lacks_units
@@ -281,7 +281,7 @@ class Ledger:
                 self.changes.commit(*steps)
 
     def adopt_offer(self, prior_state: PriorState, new_units: bool) -> None:
-        """Keep what contexts on offer have told of the units of features."""
+        """Keep what contexts on offer have determined of the units of features."""
         steps = self.prior_state.steps_to_adopt(prior_state)
         if new_units:  # the other beliefs do not know them
             steps += self.cache.steps_to_clear()
@@ -310,7 +310,7 @@ class Ledger:
     def learn(self, choice: RewardedChoice, batch_done: int = 0) -> None:
         """Learn from one reward and mark its choice, or change nothing.
 
-        ``batch_done`` tells how many choices of a batch are then learned from.
+        ``batch_done`` is how many choices of a batch are then learned from.
         """
         name, epoch, number, context, reward, forced, item = choice
         entry = self.entries[name]

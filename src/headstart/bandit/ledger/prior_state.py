@@ -5,7 +5,7 @@ The invariants:
 - the state holds exactly the closed tasks, each once, and those of the fit that the bandit started
   from, if it started from one;
 - a closed task whose evidence changes is removed, and folded in again before the next prior is
-  computed; a task that is reopened or deleted is removed for good. Where removing takes long and
+  computed; a task that is reopened or deleted is removed permanently. Where removing takes long and
   loses no digits, it is postponed until the next prior is computed;
 - the prior of a task is computed without the task's own evidence;
 - where a transfer counts running tasks, those used last are joined to the closed ones whenever a
@@ -103,12 +103,12 @@ class PriorState:
 
     def copy(self, entries: TaskEntries, cache: BeliefCache, changes: Changes) -> PriorState:
         """The same state for a copy of the other parts of the ledger."""
-        twin = copy.copy(self)
-        twin.units_test = (None, None)
-        twin.restore(entries=entries, cache=cache, changes=changes)
+        clone = copy.copy(self)
+        clone.units_test = (None, None)
+        clone.restore(entries=entries, cache=cache, changes=changes)
         for name in ("closed", "unfolded", "removals", "reopened"):
-            setattr(twin, name, getattr(self, name).copy())
-        return twin
+            setattr(clone, name, getattr(self, name).copy())
+        return clone
 
     def restore(self, **fields: Any) -> None:
         """Set fields to what was fitted elsewhere, or read from a file, before any call."""
@@ -125,7 +125,7 @@ class PriorState:
         return self.transfer.carry_contexts(state, self.state) if self.transfer.unit_free else state
 
     def steps_to_forget_prior(self) -> list[Step]:
-        """How to have the next prior computed anew."""
+        """How to have the next prior computed again."""
         return [(setattr, self, "cached", None)]
 
     def put_state(
@@ -148,7 +148,7 @@ class PriorState:
             self.changes.commit((self.put_state, *before))
 
     def may_tell_units(self, contexts: Array) -> bool:
-        """Whether contexts on offer may tell units that are not known, by a quick test."""
+        """Whether contexts on offer may determine units that are not known, by a quick test."""
         if not self.lacks_units:
             return False
         state, test = self.units_test
@@ -157,10 +157,10 @@ class PriorState:
         return test is None or test(contexts)
 
     def with_offer(self, contexts: Array, *, update: bool) -> tuple[Self, bool]:
-        """The same after contexts were on offer, and whether they have told new units.
+        """The same after contexts were on offer, and whether they have determined new units.
 
-        Units of features come from the contexts on offer where no reward has told them. With
-        ``update`` the state can be used to compute a prior.
+        Units of features come from the contexts on offer where no reward has determined them.
+        With         ``update`` the state can be used to compute a prior.
         """
         transfer, unknown = self.transfer, self.transfer.unscaled_features(self.state)
 
@@ -174,10 +174,10 @@ class PriorState:
             self.update()
         if self.state is not before:
             new_state = observe(self.state)
-        twin = copy.copy(self)
-        twin.state, twin.lacks_units = new_state, bool(unknown.any())
-        twin.cached = None if new_units else self.cached
-        return twin, new_units
+        clone = copy.copy(self)
+        clone.state, clone.lacks_units = new_state, bool(unknown.any())
+        clone.cached = None if new_units else self.cached
+        return clone, new_units
 
     def steps_to_adopt(self, other: PriorState) -> list[Step]:
         """How to take over what :meth:`with_offer` returned."""
@@ -193,7 +193,7 @@ class PriorState:
             return self.cached.prior
         prior = self.transfer.prior(self.with_running(self.state, None))
         if keep:
-            # Before any reward tells the scale, a prior is good for as long as there is none.
+            # Before any reward, the scale is unknown, and a prior is valid until the first one.
             has_scale = self.noise is not None or any(
                 self.entries.has_rewards(name) for name in (*self.closed, *self.cache.tasks)
             )
@@ -339,7 +339,7 @@ class PriorState:
         return steps
 
     def steps_to_delete(self, name: str) -> list[Step]:
-        """How to remove a task for good."""
+        """How to remove a task permanently."""
         steps = self.steps_to_drop(name) if name in self.closed else []
         return [*steps, *self.steps_to_forget_prior(), (self.reopened.pop, name, None)]
 

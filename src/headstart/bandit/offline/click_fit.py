@@ -44,8 +44,8 @@ def fit_clicks(
     them, and the reverse: without the average, passes alternate between the two.) Priors are rough
     ones but for the last.
 
-    Passes are fitted in the same units, those of all rows. In units that count rows by how much
-    they tell of log-odds, a value that was never clicked on would get a smaller unit with every
+    Passes are fitted in the same units, those of all rows. In units that weight rows by their
+    information on log-odds, a value that was never clicked on would get a smaller unit with every
     pass. The order of rows does not matter.
 
     The mean of the intercept is not shrunk with those of the other coefficients. Were it, predicted

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.offline.click_fit import expand_tasks, fit_clicks, no_progress
 from headstart.bandit.offline.observation import (
     decay_weights,
@@ -19,6 +20,7 @@ from headstart.bandit.offline.observation import (
     weighted_sums,
 )
 from headstart.bandit.rewards import RewardModel
+from headstart.bandit.state import BanditState
 from headstart.errors import HeadstartError, InputError
 from headstart.features.conversion import (
     Features,
@@ -37,10 +39,6 @@ from headstart.transfer.partitions import Partitions
 from headstart.transfer.pooled_fit import PooledFit, fit_standardized, pool
 from headstart.transfer.standardize import Standardization
 from headstart.transfer.task_order import ordered_partitions
-
-if TYPE_CHECKING:
-    from headstart.bandit.ledger.items import ItemLedger
-    from headstart.bandit.state import BanditState
 
 __all__ = ["fit_rows"]
 
@@ -125,19 +123,19 @@ def fit_rows(
             transfer, noise, ledger.rewards, rows, ledger.decay, intercept, standardize
         )
         fitted = fitted_features(dataclasses.replace(reader.features, names=rows.names), fit.units)
-        twin = ledger.copy()
+        new_ledger = ledger.copy()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
         if ledger.rewards.needs_belief:  # later fits are to be like this one
-            twin.prior_state.transfer = transfer.with_free_intercept()
-        twin.start_with_closed(fit.state, tasks)
+            new_ledger.prior_state.transfer = transfer.with_free_intercept()
+        new_ledger.start_with_closed(fit.state, tasks)
         if items is not None:
-            close_items(items, fitted, transfer.prior(fit.state), twin.entries.evidence)
-            twin.items = items
+            close_items(items, fitted, transfer.prior(fit.state), new_ledger.entries.evidence)
+            new_ledger.items = items
         sizes = UsualSizes.of_fit(fitted, fit.pooled)
         new_reader = ContextReader(fitted, sizes, encoder=reader.encoder)
-        twin.set_usual_sizes(new_reader.usual_sizes)
+        new_ledger.set_usual_sizes(new_reader.usual_sizes)
         ledger.changes.commit(
-            (setattr, state, "reader", new_reader), (setattr, state, "ledger", twin)
+            (setattr, state, "reader", new_reader), (setattr, state, "ledger", new_ledger)
         )
 
 
@@ -279,7 +277,7 @@ def rows_by_task(rows: TaskRows, decay: float) -> list[OneTask]:
     places: dict[Any, int] = {}
     ids = rows.ids.tolist()
     if rows.ids.dtype == object and not all(map(checks.is_hashable, ids)):
-        ids = [task_name(id) for id in ids]  # which refuses the first that is no id
+        ids = [task_name(id) for id in ids]  # which refuses the first that is not an id
     codes = np.fromiter((places.setdefault(id, len(places)) for id in ids), np.intp, len(ids))
     names: dict[str, int] = {}
     task_numbers = np.array([names.setdefault(task_name(id), len(names)) for id in places], np.intp)

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from headstart import checks
 from headstart.bandit.files.journal import Journal, ReplayResult, replay_lines
 from headstart.bandit.offline.observation import add_task_evidence, replay_entry
 from headstart.bandit.queries import BanditQueries
 from headstart.model.evidence import Evidence
-
-if TYPE_CHECKING:
-    from headstart.storage.tensor_file import PathLike
+from headstart.storage.atomic import PathLike
 
 __all__ = ["BanditFromData"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hmac
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from headstart.bandit.choices.choice import keyed_digest
 from headstart.bandit.files.journal import Journal
 from headstart.bandit.ledger.additions import add_evidence
 from headstart.bandit.ledger.entries import MAX_ROUNDS
+from headstart.bandit.rewards import RewardModel
+from headstart.bandit.state import BanditState
 from headstart.errors import InputError
 from headstart.features.conversion import MAX_VALUE
 from headstart.features.schema.encoder import EncodedRows
@@ -22,10 +24,6 @@ from headstart.features.schema.rows import item_key
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, find_fault
 from headstart.records import Array
-
-if TYPE_CHECKING:
-    from headstart.bandit.rewards import RewardModel
-    from headstart.bandit.state import BanditState
 
 __all__ = [
     "add_task_evidence",
@@ -214,8 +212,7 @@ def decay_weights(weights: Array, decay: float) -> Array:
     """Decay^(how many rounds of positive weight come later)."""
     has_weight = weights > 0
     later = has_weight.sum() - has_weight.cumsum()
-    factors: Array = decay**later
-    return factors
+    return decay**later
 
 
 def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence, int]:

@@ -6,16 +6,16 @@ others), the difference of expected rewards is a sum over features::
     xᵀθ̂ − yᵀθ̂ = Σ_f (x_f − y_f) θ̂_f
 
 Each term has an interval from the posterior of θ_f. With a schema, the terms of the columns of one
-field are added up: those of a category cannot be told apart from the intercept. A feature that all
-arms share, such as the intercept, contributes nothing. The task is compared with the mean of its
-prior, which is what the other tasks tell, coefficient by coefficient, in the units in which
+field are added up: those of a category are not identified apart from the intercept. A feature that
+all arms share, such as the intercept, contributes nothing. The task is compared with the mean of
+its prior, which the other tasks have determined, coefficient by coefficient, in the units in which
 features were given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,14 +23,12 @@ from headstart import checks
 from headstart.bandit.choices.choice import Choice
 from headstart.bandit.choices.decision import Decision
 from headstart.bandit.rewards import two_sided_quantile
+from headstart.bandit.state import BanditState
 from headstart.errors import ChoiceError, InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief
 from headstart.records import Array
 from headstart.rules.ties import Mask, arm_mask
-
-if TYPE_CHECKING:
-    from headstart.bandit.state import BanditState
 
 __all__ = ["Effects", "Explanation", "explain_choice"]
 
@@ -56,8 +54,7 @@ class Effects(NamedTuple):
 
     def largest_first(self) -> list[int]:
         """The places of the features by the size of their estimates, the largest first."""
-        order: list[int] = np.argsort(-np.abs(self.estimate), kind="stable").tolist()
-        return order
+        return np.argsort(-np.abs(self.estimate), kind="stable").tolist()
 
 
 class Explanation(NamedTuple):
@@ -253,7 +250,7 @@ def explain_choice(
         average.predict(coefficient_rows),
         level,
         fields,
-        rewards.explained,
+        rewards.quantity,
     )
 
 

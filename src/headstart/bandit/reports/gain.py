@@ -39,8 +39,8 @@ class Gain(Record):
         Mean regret a round with the learned prior, of a pooled model and of a task that learns
         alone, each as a share of the regret of choosing at random.
     pooled_high
-        The upper end of the 95 % interval of ``pooled``: how much tasks may differ, as far as the
-        log tells.
+        The upper end of the 95 % interval of ``pooled``: how much tasks may differ, given the
+        log.
     rounds, tasks
         The length of the task, and how many tasks the prior was learned from.
     times, curves
@@ -117,9 +117,9 @@ def expected_gain(
     where 1 % of what choosing at random loses is added to every regret: where a rival loses less
     than that, there is nothing to gain. It lies between −1 and 1.
 
-    The interval tells what the estimate of the population rests on: the gain is the median, and the
-    interval the middle 95 %, over populations that may be the true one. In the coordinates in which
-    FᵀMF is diagonal and Σ is 1, n̄ rounds of each of N tasks leave the mean with the variance
+    The interval expresses the uncertainty of the estimated population: the gain is the median, and
+    the interval the middle 95 %, over populations that may be the true one. In the coordinates in
+    which FᵀMF is diagonal and Σ is 1, n̄ rounds of each of N tasks leave the mean with the variance
     (1 + 1/(n̄w_j))/N and a task variance with 2(1 + 1/(n̄w_j))²/N (Fisher's information for normal
     tasks). Populations are drawn so, all their variances too large or too small together, and the
     learner keeps the prior it has. It is an approximation: it takes rewards, contexts and tasks to
@@ -164,8 +164,11 @@ def expected_gain(
         none = NO_GAIN.replace(learned=0.0, pooled=0.0, alone=0.0, pooled_high=0.0, over="pooled")
         return none.replace(tasks=float(tasks), rounds=float(rounds), curves=np.zeros((3, 1)))
     times, curves, random = simulation.run(float(rounds), float(tasks))
-    gaps = np.diff(times) if len(times) > 1 else np.ones(1)
-    weights = (np.append(gaps, 0.0) + np.append(0.0, gaps))[: len(times)]  # trapezoids
+    # The sum over all rounds of what is interpolated between the times that were simulated.
+    gaps = np.diff(times)
+    weights = (np.append(gaps, 0.0) + np.append(0.0, gaps)) / 2.0
+    weights[0] += 0.5
+    weights[-1] += 0.5
     mean = np.einsum("itp,t->ip", curves, weights / weights.sum())
     low, value, high = np.quantile(share_saved(mean, random), [0.025, 0.5, 0.975])
     shares = mean.mean(1) / random.mean()
@@ -200,16 +203,16 @@ def share_saved(regrets: Array, random: Any) -> Any:
 class Simulation(NamedTuple):
     """Tasks and contexts in coordinates in which learning is diagonal, in units of the noise.
 
-    A task is θ = m + G u with u ~ N(0, 1) each, and GᵀMG = diag(w). ``flat`` is the intercept's row
-    of G, which no choice depends on; ``own`` and ``basis`` diagonalise the contexts' covariance C
-    itself, for a task that learns alone.
+    A task is θ = m + G u with u ~ N(0, 1) each, and GᵀMG = diag(w). ``intercept_row`` is the
+    intercept's row of G, which no choice depends on, and ``mean_product`` is GᵀCm. ``variances``
+    and ``basis`` diagonalise the contexts' covariance C itself, for a task that learns alone.
     """
 
     widths: Array
-    flat: Array
-    pull: Array
+    intercept_row: Array
+    mean_product: Array
     level: float
-    own: Array
+    variances: Array
     basis: Array
     centre: Array
     dim: int
@@ -251,14 +254,15 @@ class Simulation(NamedTuple):
     @property
     def reward_variance(self) -> float:
         """The mean of θᵀCθ: how much rewards vary with the arm."""
-        return self.level + float(self.widths.sum()) - float(self.flat @ self.flat)
+        return (
+            self.level + float(self.widths.sum()) - float(self.intercept_row @ self.intercept_row)
+        )
 
     def product(self, one: Array, other: Array) -> Array:
         """θᵀCθ' of tasks in coordinates u."""
         joint = np.einsum("...i,...i,i->...", one, other, self.widths)
-        both = (one + other) @ self.pull
-        product: Array = self.level + both + joint - (one @ self.flat) * (other @ self.flat)
-        return product
+        both = (one + other) @ self.mean_product
+        return self.level + both + joint - (one @ self.intercept_row) * (other @ self.intercept_row)
 
     def run(self, rounds: float, tasks: float) -> tuple[Array, Array, Array]:
         """Regrets after so many rounds, shape ``(3, times, populations)``, and at random."""
@@ -276,18 +280,17 @@ class Simulation(NamedTuple):
         def regret(cross: Array, square: Array) -> Array:
             is_defined = square > 1e-24 * self.reward_variance
             got = np.where(is_defined, cross / np.sqrt(np.where(is_defined, square, 1.0)), 0.0)
-            loss: Array = np.maximum(best - got, 0.0).mean(-1)
-            return loss
+            return np.maximum(best - got, 0.0).mean(-1)
 
         nothing = np.zeros(dim)
         pooled = regret(self.product(u, nothing), np.broadcast_to(self.level, best.shape))
         variance = self.reward_variance / max(self.dim, 1)
         alone = self.centre + u @ self.basis
-        own = np.append(variance * self.own, self.flat @ self.flat)
-        # Both learners hear the same noise, each in its own coordinates.
-        lone_noise = rng.standard_normal((many, len(self.own)))
-        reward_noise = (lone_noise * np.sqrt(self.own)) @ self.basis.T
-        reward_noise += rng.standard_normal((many, 1)) * self.flat
+        own = np.append(variance * self.variances, self.intercept_row @ self.intercept_row)
+        # Both learners have the same noise, each in its own coordinates.
+        lone_noise = rng.standard_normal((many, len(self.variances)))
+        reward_noise = (lone_noise * np.sqrt(self.variances)) @ self.basis.T
+        reward_noise += rng.standard_normal((many, 1)) * self.intercept_row
         noise = reward_noise / np.sqrt(widths)
         last = max(round(rounds) - 1.0, 0.0)
         times = np.unique(np.round(np.append(0.0, np.geomspace(1.0, max(last, 1.0), 9))))
@@ -298,10 +301,10 @@ class Simulation(NamedTuple):
             share = learned_share(self.widths, self.widths, time)
             v = share * u + np.sqrt(share * (1.0 - share)) * noise
             curves[0, at] = regret(self.product(u, v), self.product(v, v))
-            share = learned_share(variance * self.own, own, time)
+            share = learned_share(variance * self.variances, own, time)
             w = share * alone + np.sqrt(share * (1.0 - share) * variance) * lone_noise
-            cross = np.einsum("...i,...i,i->...", alone, w, self.own)
-            curves[2, at] = regret(cross, np.einsum("...i,...i,i->...", w, w, self.own))
+            cross = np.einsum("...i,...i,i->...", alone, w, self.variances)
+            curves[2, at] = regret(cross, np.einsum("...i,...i,i->...", w, w, self.variances))
         return times, curves, best.mean(-1)
 
 
@@ -320,8 +323,7 @@ def eigenvectors(matrix: Array) -> tuple[Array, Array]:
 def learned_share(widths: Array, every: Array, rounds: float) -> Array:
     """How far so many rounds take estimates from the prior's mean to the truth: from 0 to 1."""
     information = widths * rounds / (1.0 + mean_square_width(every, rounds))
-    share: Array = information / (1.0 + information)
-    return share
+    return information / (1.0 + information)
 
 
 def mean_square_width(widths: Array, rounds: float) -> float:

@@ -49,7 +49,7 @@ class Report(Record):
         better than an isotropic one, summed over all tasks (the logarithm of how
         many times likelier it made their rewards). Below 0, it predicted them worse.
     gain
-        What the prior is expected to be worth to a new task (:class:`Gain`).
+        The gain that a new task is expected to have from the prior (:class:`Gain`).
     """
 
     transfer: str

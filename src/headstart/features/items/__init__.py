@@ -1,6 +1,6 @@
-"""What all tasks know of items, told apart by their ids, as a few columns of every row.
+"""What all tasks have learned of items, identified by their ids, as a few columns of every row.
 
 ``table.py`` holds the statistics of items and their columns, ``offers.py`` how often they were on
-offer, ``repeats.py`` what a task's own rewards of an item are worth, ``vectors.py`` the update of
+offer, ``repeats.py`` how a task's own rewards of an item are weighted, ``vectors.py`` the update of
 an item's vector. Which task has contributed what is in :mod:`headstart.bandit.ledger`.
 """

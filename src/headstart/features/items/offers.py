@@ -6,9 +6,9 @@ column is ::
 
     o / (o + ō) − ½
 
-It is 0 if all items are on offer equally often. It is bounded, so that a column that tells nothing
-of rewards costs little: with log((o + 1)/(ō + 1)) regret is the same where offers tell something,
-and larger where they do not.
+It is 0 if all items are on offer equally often. It is bounded, so that a column without
+information on rewards costs little: with log((o + 1)/(ō + 1)) regret is the same where offers are
+informative, and larger where they are not.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Offers:
 
     def copy(self) -> Offers:
         """The same, to be changed on its own."""
-        twin = Offers()
-        twin.counts, twin.total = self.counts.copy(), self.total
-        return twin
+        clone = Offers()
+        clone.counts, clone.total = self.counts.copy(), self.total
+        return clone
 
     def after(self, keys: Sequence[str]) -> tuple[dict[str, int], int]:
-        """What to :meth:`put` after these items were on offer once more."""
+        """What to :meth:`put` after these items were on offer again."""
         before = self.counts.get
         counts = {key: before(key, 0) + 1 for key in keys}
         if len(counts) < len(keys):  # some of them several times

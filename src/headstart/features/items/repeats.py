@@ -1,4 +1,4 @@
-"""What a task's own rewards of an item are worth, if the item is met again.
+"""The weight of a task's own rewards of an item, if the task meets the item again.
 
 The reward of an item in a task is r = f + u + ε: f is what the model predicts, u an effect of this
 item in this task with variance τ², and ε noise with variance σ². The share ρ = τ² / (τ² + σ²) of
@@ -7,7 +7,7 @@ the variance is estimated from repeats::
     1 − ρ = (variance of rewards within an item of a task) / (variance of f's errors)
 
 After n rewards with mean m, the best prediction is (1 − s) f + s m with s = nρ / (nρ + 1 − ρ); and
-the n rewards tell as much of f as a(n) = 1 / (ρ + (1 − ρ)/n) first rewards.
+the n rewards are as informative of f as a(n) = 1 / (ρ + (1 − ρ)/n) first rewards.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ MIN_SPREAD = 1e-9  # of rewards, in their size: below, they are constant
 
 
 class RewardSums(NamedTuple):
-    """Sums over all rewards, and those from which the worth of repeats is estimated."""
+    """Sums over all rewards, and those from which the weight of repeats is estimated."""
 
     rewards: float = 0.0
     total: float = 0.0
@@ -110,12 +110,12 @@ class ItemTable:
 
     def copy(self) -> ItemTable:
         """A table of its own with the same content."""
-        twin = copy.copy(self)
-        twin.places, twin.free = self.places.copy(), self.free.copy()
-        twin.offers = self.offers.copy()
+        clone = copy.copy(self)
+        clone.places, clone.free = self.places.copy(), self.free.copy()
+        clone.offers = self.offers.copy()
         for name in ("counts", "sums", "precisions", "moments", "vectors"):
-            setattr(twin, name, getattr(self, name).copy())
-        return twin
+            setattr(clone, name, getattr(self, name).copy())
+        return clone
 
     def __len__(self) -> int:
         return len(self.places)
@@ -177,16 +177,16 @@ class ItemTable:
     def columns(self, keys: Sequence[str]) -> Array:
         """The columns of items, shape ``(len(keys), len(COLUMN_NAMES))``."""
         places = list(map(self.places.get, keys, itertools.repeat(-1)))
-        out = np.zeros((len(keys), len(COLUMN_NAMES)))
+        columns_by_item = np.zeros((len(keys), len(COLUMN_NAMES)))
         if self.size:
-            self.write_known(np.array(places), out)
+            self.write_known(np.array(places), columns_by_item)
         if -1 in places:  # new items, for which the last place was read
             new = [at for at, number in enumerate(places) if number < 0]
             initial = np.zeros((len(new), len(COLUMN_NAMES)))
             initial[:, VECTOR:] = initial_vectors([keys[at] for at in new])
-            out[new] = initial
-        self.offers.write(keys, out[:, 2])
-        return out
+            columns_by_item[new] = initial
+        self.offers.write(keys, columns_by_item[:, 2])
+        return columns_by_item
 
     def write_known(self, places: npt.NDArray[np.intp], out: Array) -> None:
         """Write q, K and E of items that are in the table into columns of zeros."""

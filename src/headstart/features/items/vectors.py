@@ -65,8 +65,7 @@ def initial_vectors(keys: Sequence[str], rank: int = RANK) -> Array:
     """
     digests = b"".join([initial_digest(key, 8 * rank) for key in keys])
     uniform = np.frombuffer(digests, dtype="<u8").reshape(len(keys), rank) / 2.0**64
-    vectors: Array = INITIAL_SIZE * np.sqrt(12.0) * (uniform - 0.5)
-    return vectors
+    return INITIAL_SIZE * np.sqrt(12.0) * (uniform - 0.5)
 
 
 @functools.lru_cache(maxsize=8192)

@@ -22,7 +22,7 @@ class RowCache:
 
     Values that are equal have the same columns, whatever their types, so that a row that was
     encoded once is right for every action whose values are equal. Only lists of dicts are looked
-    up. When it is full, it begins anew.
+    up. When it is full, it is emptied.
 
     Parameters
     ----------

@@ -157,9 +157,9 @@ class Encoder:
             pairs += itertools.product(range(one.start, one.stop), range(two.start, two.stop))
         return np.array(pairs, dtype=np.intp).reshape(-1, 2).T
 
-    def factors_among(self, factors: Places, chosen: npt.NDArray[np.bool_]) -> list[Places]:
+    def factors_among(self, factors: Places, mask: npt.NDArray[np.bool_]) -> list[Places]:
         """The chosen factors of each column, 1 where there is none: one list, or two if needed."""
-        first, second = np.sort(np.where(chosen, factors, self.field_width), axis=0)
+        first, second = np.sort(np.where(mask, factors, self.field_width), axis=0)
         return [first, second] if (second < self.field_width).any() else [first]
 
     def action_part(self, rows: ActionRows) -> Array:

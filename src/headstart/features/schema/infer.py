@@ -21,17 +21,17 @@ __all__ = ["FieldReview", "Review", "propose"]
 
 MAX_LISTED = 20  # values of a category that is listed; beyond, it is hashed
 MAX_BUCKETS = 64
-MAX_WHOLE = 6  # different whole numbers that are taken for a category with a note
+MAX_WHOLE_VALUES = 6  # different whole numbers that are taken for a category with a note
 MAX_SKEW = 100.0  # the largest number over the median: beyond, a logarithm is recommended
 MAX_CROSSED = 100  # columns of all crosses together: the time of a fit is cubic in them
-IDENTITY = "identity=True"
+IDENTITY_NOTE = "identity=True"
 NAMED_AS_ID = re.compile(r"(^|_)(id|code|zip|sku)$|[a-z]I[dD]$")
-WIDEST = 36  # characters of a cell of the review
-LEAK = "one to one with the reward, which it would tell: left out"
-NAMED = re.compile(r"(?!Unnamed: [0-9]+$).*\S")  # pandas calls columns without a name so
+MAX_CELL_WIDTH = 36  # characters of a cell of the review
+LEAK_NOTE = "one to one with the reward, which it would reveal: left out"
+NAMED_COLUMN = re.compile(r"(?!Unnamed: [0-9]+$).*\S")  # pandas calls columns without a name so
 IS_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-MIN_COMPARED = 20  # rows from which on columns are compared with each other
-MIN_IDENTITY = 2  # rows of an item, on average, that make its identity worth knowing
+MIN_COMPARED_ROWS = 20  # rows from which on columns are compared with each other
+MIN_ROWS_PER_ID = 2  # rows of an item, on average, from which on identity is proposed
 
 
 class FieldReview(NamedTuple):
@@ -55,6 +55,10 @@ class FieldReview(NamedTuple):
     notes: str = ""
 
 
+#: The field that is proposed for a column, if any; what its values are; what to look at.
+Proposal = tuple[Field | None, str, str]
+
+
 class Review(NamedTuple):
     """What was found of all columns; printed as a table."""
 
@@ -65,8 +69,8 @@ class Review(NamedTuple):
     def __str__(self) -> str:
         cells = [["column", "role", "field", "values", ""]]
         for name, role, field, summary, notes in self.columns:
-            shown = (name, role, repr(field or "–").strip("'"), summary)
-            cells.append([*map(shorten, shown), notes])
+            texts = (name, role, repr(field or "–").strip("'"), summary)
+            cells.append([*map(shorten, texts), notes])
         widths = [max(len(row[at]) for row in cells) for at in range(4)]
         lines = [f"{self.rows} rows"]
         for row in cells:
@@ -80,7 +84,7 @@ class Review(NamedTuple):
 
 def shorten(cell: str) -> str:
     """A cell of the table that is not too wide: the schema has all of it."""
-    return cell if len(cell) <= WIDEST else cell[: WIDEST - 1] + "…"
+    return cell if len(cell) <= MAX_CELL_WIDTH else cell[: MAX_CELL_WIDTH - 1] + "…"
 
 
 def propose(
@@ -99,9 +103,9 @@ def propose(
     if not lengths or lengths == {0}:
         raise InputError("frame must have at least one row; got none")
     names_of: dict[str, list[str]] = {}
-    for argument, given in (("context", context), ("ignore", ignore)):
-        listed = checks.entries(argument, given, "a list of column names")
-        names_of[argument] = [check_column(argument, name, columns) for name in listed]
+    for argument, value in (("context", context), ("ignore", ignore)):
+        entries = checks.entries(argument, value, "a list of column names")
+        names_of[argument] = [check_column(argument, name, columns) for name in entries]
     for argument, name in (("task", task), ("reward", reward)):
         if name is not None:
             check_column(argument, name, columns)
@@ -116,10 +120,10 @@ def propose(
     for each in review.columns:
         if each.field is not None:
             fields["context" if each.role == "context" else "action"][each.name] = each.field
-    identity = any(each.role == "id" and each.notes == IDENTITY for each in review.columns)
+    identity = any(each.role == "id" and each.notes == IDENTITY_NOTE for each in review.columns)
     unused = [each.name for each in review.columns if each.role == "ignored" and each.name in names]
     if not fields["action"] and not identity:
-        raise InputError(f"frame must have a column that tells actions apart; got\n{review}")
+        raise InputError(f"frame must have a column that distinguishes actions; got\n{review}")
     widths = [sum(field.width for field in fields[part].values()) for part in fields]
     crosses: Any = "all" if widths[0] * widths[1] <= MAX_CROSSED else ()
     if not crosses and fields["context"]:
@@ -168,8 +172,8 @@ def column_values(name: object, column: Any) -> list[Any]:
 def check_column(argument: str, name: object, columns: Collection[str]) -> str:
     """The name of a column of the table."""
     if not isinstance(name, str) or name not in columns:
-        known = ", ".join(map(checks.describe, columns))
-        raise checks.refuse(argument, f"a column of the table ({shorten(known)})", name)
+        column_names = ", ".join(map(checks.describe, columns))
+        raise checks.refuse(argument, f"a column of the table ({shorten(column_names)})", name)
     return name
 
 
@@ -179,12 +183,12 @@ def review_columns(
     context: Collection[str],
     id: str,
 ) -> Review:
-    """What the columns of a table are; ``roles`` names those that are no fields."""
+    """What the columns of a table are; ``roles`` names those that are not fields."""
     count = len(next(iter(columns.values()), ()))
     reviews, notes = [], []
     for place, (name, values) in enumerate(columns.items(), 1):
         role = roles.get(name, "context" if name in context else "action")
-        if not NAMED.match(name) and role in ("action", "ignored"):
+        if not NAMED_COLUMN.match(name) and role in ("action", "ignored"):
             title = name if name.strip() else f"(column {place})"
             summary = f"{len(distinct(values))} different"
             reviews.append(FieldReview(title, "ignored", None, summary, "no name: an index?"))
@@ -196,11 +200,12 @@ def review_columns(
         elif name == id:
             reviews.append(review_id(name, values))
         else:
-            reviews.append(review_values(name, role, values))
+            field, summary, note = propose_field(name, values)
+            reviews.append(FieldReview(name, role if field else "ignored", field, summary, note))
     fields = [each.name for each in reviews if each.role in ("action", "context") and each.field]
     for name, note in find_copies(columns, roles, fields).items():
         at = next(at for at, each in enumerate(reviews) if each.name == name)
-        if note == LEAK:
+        if note == LEAK_NOTE:
             reviews[at] = reviews[at]._replace(role="ignored", field=None)
         reviews[at] = reviews[at]._replace(notes="; ".join(filter(None, (note, reviews[at].notes))))
     if context and not any(each.role == "action" for each in reviews):
@@ -216,103 +221,96 @@ def review_id(name: str, values: Sequence[Any]) -> FieldReview:
     if len(items) <= MAX_LISTED and all(type(item) is str for item in items):
         field = category(*sorted(items))
         return FieldReview(name, "id", field, summary, "few ids: each has a column of its own")
-    if each < MIN_IDENTITY:
-        return FieldReview(name, "id", None, summary, "ids that hardly recur tell little")
-    return FieldReview(name, "id", None, summary, IDENTITY)
+    if each < MIN_ROWS_PER_ID:
+        return FieldReview(name, "id", None, summary, "ids that rarely recur: of little use")
+    return FieldReview(name, "id", None, summary, IDENTITY_NOTE)
 
 
-def review_values(name: str, role: str, values: Sequence[Any]) -> FieldReview:
+def propose_field(name: str, values: Sequence[Any]) -> Proposal:
     """The field that is proposed for a column."""
     present = [value for value in values if not is_missing(value)]
     gaps = len(values) - len(present)
     missing = f", {gaps} missing" if gaps else ""
     if not present:
-        return FieldReview(name, "ignored", None, "all missing", "has no value in any row")
+        return None, "all missing", "has no value in any row"
     kinds = {kind_of(value) for value in present}
     if kinds == {"boolean"}:
         share = sum(map(bool, present)) / len(present)
-        summary = f"true in {share:.0%}{missing}"
-        return FieldReview(name, role, boolean(missing=gaps > 0), summary, constant_note(present))
+        return boolean(missing=gaps > 0), f"true in {share:.0%}{missing}", constant_note(present)
     if kinds == {"vector"}:
         lengths = {len(value) if getattr(value, "ndim", 1) else 1 for value in present}
-        if len(lengths) == 1:
-            field = vector(lengths.pop(), missing=gaps > 0)
-            return FieldReview(name, role, field, f"vectors{missing}")
-        return FieldReview(name, "ignored", None, "vectors of several lengths", "not used")
+        if len(lengths) > 1:
+            return None, "vectors of several lengths", "not used"
+        return vector(lengths.pop(), missing=gaps > 0), f"vectors{missing}", ""
     if kinds <= {"number", "boolean"}:
-        return review_numbers(name, role, present, gaps, missing)
+        return propose_number(name, present, gaps > 0, missing)
     if kinds == {"text"}:
-        return review_texts(name, role, present, missing)
+        return propose_category(present, missing)
     summary = f"{' and '.join(sorted(kinds))} mixed" if len(kinds) > 1 else f"{kinds.pop()} values"
-    return FieldReview(name, "ignored", None, summary, "not used")
+    return None, summary, "not used"
 
 
-def review_numbers(
-    name: str, role: str, present: Sequence[Any], gaps: int, missing: str
-) -> FieldReview:
+def propose_number(name: str, present: Sequence[Any], has_gaps: bool, missing: str) -> Proposal:
     """The field that is proposed for numbers."""
     numbers = np.array([float(value) for value in present])
     summary = f"{numbers.min():.4g} to {numbers.max():.4g}{missing}"
     note, different = constant_note(present), distinct(present)
     whole = all(float(value).is_integer() for value in different)
     if not note and set(map(float, different)) <= {0.0, 1.0}:
-        return FieldReview(name, role, boolean(missing=gaps > 0), summary)
+        return boolean(missing=has_gaps), summary, ""
     if not note and whole and NAMED_AS_ID.search(name):
         note = "named like an id: a category with buckets, or to be ignored"
     elif not note and whole and len(different) > 0.9 * len(present) > MAX_LISTED:
-        note = "whole numbers that hardly recur: a time or an id?"
-    elif not note and whole and 2 < len(different) <= MAX_WHOLE:
+        note = "whole numbers that rarely recur: a time or an id?"
+    elif not note and whole and 2 < len(different) <= MAX_WHOLE_VALUES:
         note = "few whole numbers: a category, if their order means nothing"
     elif not note and numbers.min() >= 0 and numbers.max() > MAX_SKEW * np.median(numbers) > 0:
         note = "a few are far larger than most: their logarithm may serve better"
-    return FieldReview(name, role, number(missing=gaps > 0), summary, note)
+    return number(missing=has_gaps), summary, note
 
 
-def review_texts(name: str, role: str, present: Sequence[Any], missing: str) -> FieldReview:
+def propose_category(present: Sequence[Any], missing: str) -> Proposal:
     """The field that is proposed for texts."""
     different = distinct(present)
     summary = f"{len(different)} different{missing}"
     if len(different) <= MAX_LISTED:
-        field = category(*sorted(map(str, different)))
-        return FieldReview(name, role, field, summary, constant_note(present))
+        return category(*sorted(map(str, different))), summary, constant_note(present)
     if len(different) > 0.5 * len(present):
-        note = "most rows have a value of their own: free text or an id?"
-        return FieldReview(name, "ignored", None, summary, note)
+        return None, summary, "most rows have a value of their own: free text or an id?"
     buckets = min(MAX_BUCKETS, 1 << (len(different) - 1).bit_length())
-    note = mostly_numbers(present) or "hashed into buckets"
-    return FieldReview(name, role, category(buckets=buckets), summary, note)
+    return category(buckets=buckets), summary, mostly_numbers(present) or "hashed into buckets"
 
 
 def mostly_numbers(present: Sequence[str]) -> str:
-    """What is said of texts that are numbers but for a few; empty where they are not."""
+    """The note on texts that are numbers but for a few; empty where they are not."""
     others = [text for text in present if not IS_NUMBER.fullmatch(text.strip())]
     if len(others) > 0.1 * len(present):
         return ""
-    shown = ", ".join(map(repr, distinct(others)[:3]))
-    return f"numbers, except {shown} in {len(others)} rows: empty these for number()"
+    examples = ", ".join(map(repr, distinct(others)[:3]))
+    return f"numbers, except {examples} in {len(others)} rows: empty these for number()"
 
 
 def find_copies(
     columns: Mapping[str, Sequence[Any]], roles: Mapping[str, str], names: Sequence[str]
 ) -> dict[str, str]:
-    """Notes on the named columns that tell the reward or the task, or repeat another column."""
+    """Notes on named columns that determine the reward or the task, or repeat another column."""
     codes = {name: first_places(columns[name]) for name in dict.fromkeys([*roles, *names])}
     count = max(map(len, codes.values()), default=0)
-    if count < MIN_COMPARED:
+    if count < MIN_COMPARED_ROWS:
         return {}
     notes: dict[str, str] = {}
     for name in names:
         own = codes[name]
-        several = 1 < len(set(own)) <= count / 2  # a column that hardly recurs tells anything
+        several = 1 < len(set(own)) <= count / 2  # values that rarely recur determine anything
         for other, role in roles.items():
             if not several or role not in ("reward", "task") or len(set(codes[other])) < 2:
                 continue
             if own == codes[other]:
-                notes[name] = LEAK if role == "reward" else "one to one with the task: an id?"
+                notes[name] = LEAK_NOTE if role == "reward" else "one to one with the task: an id?"
             elif role == "reward" and len(set(zip(own, codes[other], strict=True))) == len(
                 set(own)
             ):
-                notes[name] = "tells the reward exactly: known before the choice?"
+                notes[name] = "determines the reward: known before the choice?"
         for other in names[: names.index(name)]:
             same = own == codes[other] and name not in notes
             if same and (
@@ -374,5 +372,5 @@ def distinct(values: Sequence[Any]) -> list[Any]:
 
 
 def constant_note(present: Sequence[Any]) -> str:
-    """What is said of a column that does not vary."""
+    """The note on a column that does not vary."""
     return "the same in all rows" if len(distinct(present)) == 1 else ""

@@ -40,7 +40,7 @@ def category(*values: str | int, buckets: int | None = None) -> Category:
         The values, where they are known. Any other value, and a missing one, has a column of its
         own ("other").
     buckets : int, optional
-        For many values, or values that are not known: each has one of so many columns, told by a
+        For many values, or values that are not known: each has one of so many columns, given by a
         hash of its text (a whole number is the text of its digits). The hash is the same on every
         machine.
 

@@ -172,7 +172,7 @@ def unknown_field(
 
 
 def unknown_names(extra: Sequence[str], spec: ActionSpec) -> str:
-    """What is said of fields that the schema does not have."""
+    """The message about fields that the schema does not have."""
     return (
         f"field {extra[0]!r} is not in the schema, whose actions have {list(spec.fields)} "
         f"(name it in ignore= if it is not to be used)"

@@ -48,8 +48,8 @@ class Schema:
         there is a context; ``()`` says that none are wanted.
     identity : bool, default False
         Whether items are known by their ids, beyond their fields: what all tasks have learned of an
-        item becomes a few columns, which each task weighs for itself. Meant for many ids. A few
-        fixed ones can be a category: ``action={"id": category("a", "b")}``.
+        item becomes a few columns, to which each task has its own coefficients. Meant for many
+        ids. A few fixed ones can be a category: ``action={"id": category("a", "b")}``.
     id : str, default "id"
         The name of the field that holds the id of an action.
     ignore : sequence of str, default ()
@@ -103,15 +103,15 @@ class Schema:
         names |= {name for name, _ in context_fields}
         if id in dict(context_fields):
             raise InputError(f"context must not have the field {id!r}, the id of an action")
-        listed = checks.entries("ignore", ignore, "a list of names")
-        ignore = tuple(sorted({check_name("ignore", name) for name in listed}))
+        entries = checks.entries("ignore", ignore, "a list of names")
+        ignore = tuple(sorted({check_name("ignore", name) for name in entries}))
         for name in ignore:
             if name in names or name == id:
                 raise InputError(f"ignore must not name a field of the schema; got {name!r}")
         if not action_fields and not identity:
             raise InputError(
-                "action must have fields, or identity must be True: otherwise nothing tells "
-                "actions apart"
+                "action must have fields, or identity must be True: otherwise actions "
+                "cannot be distinguished"
             )
         if crosses is None and context_fields:
             warnings.warn(
@@ -255,7 +255,7 @@ class Schema:
             The rows; or the path of a log (Parquet, Arrow, CSV or JSON lines: a file, a folder or a
             glob), of which a sample of up to 16,000 rows is read.
         task, reward : str, optional
-            The columns of the tasks' ids and of the rewards, which are no fields.
+            The columns of the tasks' ids and of the rewards, which are not fields.
         context : sequence of str, default ()
             The columns that are fields of the context. All others are fields of actions.
         id : str, default "id"
@@ -347,10 +347,10 @@ def check_crosses(
     order = {name: place for place, (name, _) in enumerate((*context, *action))}
     want = 'a list of pairs of fields, or "all"'
     pairs = set()
-    for given in checks.entries("crosses", crosses, want):
-        pair = checks.entries("crosses", given, want)
+    for entry in checks.entries("crosses", crosses, want):
+        pair = checks.entries("crosses", entry, want)
         if len(pair) != 2:
-            raise checks.refuse("crosses", want, given)
+            raise checks.refuse("crosses", want, entry)
         for name in pair:
             if not isinstance(name, str) or name not in order:
                 hint = ""

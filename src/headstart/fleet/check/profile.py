@@ -177,7 +177,7 @@ class Profile:
                 {"from": low, "to": high, "tasks": tasks} for low, high, tasks in self.histogram
             ],
         }
-        return plain(summary)  # type: ignore[no-any-return]
+        return plain(summary)
 
     def __str__(self) -> str:
         about = "" if self.task_share == 1 else "about "

@@ -63,7 +63,7 @@ class Models(Panel):
     def styles(self) -> dict[str, Style]:
         """The style of each line, in the order of the models."""
         there = set(self.table["policy"].to_list())
-        return {name: style for name, style in self.known.items() if name in there}
+        return {name: style for name, style in self.style_overrides.items() if name in there}
 
 
 def line_table(
@@ -105,7 +105,9 @@ def errors(evaluation: Evaluation) -> Figure:
     lines = evaluation.measures.by_position
     places = range(1, len(lines[LEARNED]) + 1)
     axes = ("position", "position of the reward in its task", "mean squared error (reward²)")
-    panels: list[Panel] = [Models(line_table(lines, "position", places), *axes, known=STYLES)]
+    panels: list[Panel] = [
+        Models(line_table(lines, "position", places), *axes, style_overrides=STYLES)
+    ]
     peaks = {
         name: max(point.value for point in points if math.isfinite(point.value))
         for name, points in lines.items()
@@ -114,7 +116,7 @@ def errors(evaluation: Evaluation) -> Figure:
     if worst != LEARNED and peaks[worst] > 1.5 * peaks[second]:
         near = {name: points for name, points in lines.items() if name != worst}
         table, heading = line_table(near, "position", places), f"the same without “{worst}”"
-        panels.append(Models(table, *axes, known=STYLES, heading=heading))
+        panels.append(Models(table, *axes, style_overrides=STYLES, heading=heading))
     return line_figure(
         "errors",
         "Error by position",
@@ -163,7 +165,7 @@ def calibration(evaluation: Evaluation) -> Figure:
             "predictive interval (%)",
             "covered − promised (% points)",
             notes=(Note("", y=0.0),),
-            known=STYLES,
+            style_overrides=STYLES,
             heading="coverage (0: as promised)",
         ),
         Models(
@@ -172,7 +174,7 @@ def calibration(evaluation: Evaluation) -> Figure:
             "place in the predicted distribution",
             "rewards in this tenth (%)",
             notes=(Note("", y=100.0 / BINS),),
-            known=STYLES,
+            style_overrides=STYLES,
             heading=f"where rewards fall ({100 // BINS} %: as predicted)",
         ),
     ]
@@ -203,7 +205,7 @@ def regret(evaluation: Evaluation) -> Figure:
         "rounds",
         "rounds that the task has seen",
         "regret (% of random choice)",
-        known=looks,
+        style_overrides=looks,
         heading="",
     )
     return line_figure(

@@ -195,7 +195,7 @@ class Evaluation:
             "settings": self.settings,
             "seconds": round(self.seconds, 1),
         }
-        return plain(summary)  # type: ignore[no-any-return]
+        return plain(summary)
 
     def __str__(self) -> str:
         parts = [text_table(self.frame), LEGEND, self.verdict.sentence, self.basis]

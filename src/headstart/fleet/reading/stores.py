@@ -65,7 +65,7 @@ def file_system(url: str, storage: Storage) -> tuple[Any, str]:
     try:
         import fsspec
 
-        return fsspec.core.url_to_fs(url, **storage)  # type: ignore[no-any-return]
+        return fsspec.core.url_to_fs(url, **storage)
     except Exception as error:  # whatever the package for it may raise
         fault = "needs another package" if isinstance(error, ImportError) else "cannot be opened"
         text = explain(error, storage)
@@ -105,7 +105,7 @@ def native_system(scheme: str, kind: str, bucket: str, storage: str) -> Any:
 def look_at(system: Any, path: str, url: str) -> Mapping[str, Any]:
     """What a file system says of a path; where nothing is there, why."""
     try:
-        return system.info(path)  # type: ignore[no-any-return]
+        return system.info(path)
     except FileNotFoundError as error:
         cause = error.__cause__
         # fsspec says of every HTTP error that the file was not found.

@@ -165,9 +165,9 @@ def lock_folder(place: PathLike, storage: Storage | None = None) -> Iterator[Non
     with contextlib.ExitStack() as stack:
         with folder.errors(LOCK):
             file = stack.enter_context(open(Path(folder.place) / LOCK, "ab"))
-        if atomic.locks is not None:
+        if atomic.fcntl is not None:
             try:
-                atomic.locks.flock(file, atomic.locks.LOCK_EX | atomic.locks.LOCK_NB)
+                atomic.fcntl.flock(file, atomic.fcntl.LOCK_EX | atomic.fcntl.LOCK_NB)
             except BlockingIOError:
                 raise FileError(
                     f"another fit is running in {str(folder)!r}: wait for it, or give another "

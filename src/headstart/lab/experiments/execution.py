@@ -23,8 +23,8 @@ from headstart.lab.experiments.plan import Plan
 __all__ = ["ENGINES", "Execution", "Executor", "Progress"]
 
 ENGINES = ("auto", "plain", "compiled", "gpu")
-CONTEXT = multiprocessing.get_context("spawn")
-GPU = threading.Lock()  # one experiment at a time
+SPAWN = multiprocessing.get_context("spawn")
+GPU_LOCK = threading.Lock()  # one experiment at a time
 
 #: Called with the policy-rounds done so far and in all.
 Progress = Callable[[float, float], None]
@@ -40,7 +40,7 @@ def no_progress(label: str) -> contextlib.AbstractContextManager[Progress | None
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """How experiments are run. Results do not depend on it, except on ``engine="gpu"``.
+    """How experiments are run. Results depend on it by rounding only, except ``engine="gpu"``.
 
     Parameters
     ----------
@@ -104,17 +104,17 @@ def play_jobs(
     if execution.executor is not None and jobs and not on_gpu:
         yield from play_remotely(jobs, execution.executor, engine, report)
     elif execution.processes == 1 or len(jobs) <= 1 or on_gpu:
-        played = 0.0
+        rounds_played = 0.0
 
         def count(rounds: int) -> None:
-            nonlocal played
-            played += rounds
-            report(played)
+            nonlocal rounds_played
+            rounds_played += rounds
+            report(rounds_played)
 
         for index, job in enumerate(jobs):
             yield index, play(job, count, engine)
     else:
-        counter = CONTEXT.Value("d", 0.0)
+        counter = SPAWN.Value("d", 0.0)
         with process_pool(execution.processes, counter) as pool:
             waiting = {
                 pool.submit(play, job, None, engine): index for index, job in enumerate(jobs)
@@ -130,12 +130,12 @@ def map_jobs(
     function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], execution: Execution
 ) -> list[Any]:
     """``function(*job)`` of every job, in the order of the jobs."""
-    given = execution.executor
-    if not jobs or (given is None and execution.processes == 1):
+    executor = execution.executor
+    if not jobs or (executor is None and execution.processes == 1):
         return [function(*job) for job in jobs]
-    own = pool_executor(execution.processes) if given is None else contextlib.nullcontext(given)
-    with own as executor:
-        results = dict(executor(jobs, call_remotely, function))
+    pool = contextlib.nullcontext(executor) if executor else pool_executor(execution.processes)
+    with pool as run_jobs:
+        results = dict(run_jobs(jobs, call_remotely, function))
     return [results[index] for index in range(len(jobs))]
 
 
@@ -145,7 +145,7 @@ def process_pool(
 ) -> Iterator[ProcessPoolExecutor]:
     """A pool of processes with one BLAS thread each; after an exception its processes are ended."""
     with one_thread_each():
-        pool = ProcessPoolExecutor(workers, CONTEXT, begin_worker, (counter, niceness))
+        pool = ProcessPoolExecutor(workers, SPAWN, begin_worker, (counter, niceness))
         try:
             yield pool
             pool.shutdown()
@@ -207,7 +207,7 @@ def play_remotely(
     """
     seeds = [(index, at) for index, job in enumerate(jobs) for at in range(len(job.seeds))]
     parts: list[dict[int, dict[str, Trace]]] = [{} for _ in jobs]
-    played = 0.0
+    rounds_played = 0.0
     results = iter(executor(seeds, play_seed, list(jobs), engine))
     try:
         for which, traces in results:
@@ -216,8 +216,8 @@ def play_remotely(
             part[at] = traces
             if len(part) == size:
                 yield index, concatenate([part.pop(each) for each in range(size)])
-            played += jobs[index].work / size
-            report(played)
+            rounds_played += jobs[index].work / size
+            report(rounds_played)
     finally:
         if isinstance(results, Generator):
             results.close()
@@ -248,7 +248,8 @@ def concatenate(parts: Sequence[dict[str, Trace]]) -> dict[str, Trace]:
     }
 
 
-PARENT: list[Any] = []  # in a worker: the shared counter, and the process that started the worker
+#: In a worker: the shared counter, and the process that started the worker.
+WORKER_STATE: list[Any] = []
 
 
 def begin_worker(counter: Any, niceness: int = 0) -> None:
@@ -256,7 +257,7 @@ def begin_worker(counter: Any, niceness: int = 0) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if niceness and hasattr(os, "nice"):  # not on Windows
         os.nice(niceness)
-    PARENT[:] = [counter, os.getppid()] if counter is not None else []
+    WORKER_STATE[:] = [counter, os.getppid()] if counter is not None else []
 
 
 def play(
@@ -265,17 +266,17 @@ def play(
     """Run one job."""
 
     def count_shared(rounds: int) -> None:
-        if PARENT:
-            with PARENT[0].get_lock():
-                PARENT[0].value += rounds
-            if os.getppid() != PARENT[1]:
+        if WORKER_STATE:
+            with WORKER_STATE[0].get_lock():
+                WORKER_STATE[0].value += rounds
+            if os.getppid() != WORKER_STATE[1]:
                 os._exit(1)  # the parent process has died
 
     sizes = (job.world, job.policies, job.seeds, job.tasks, job.rounds, job.recorded_rounds)
     if job.device == "gpu":
         from headstart.lab.gpu import engine as gpu
 
-        with GPU:
+        with GPU_LOCK:
             regrets = gpu.simulate(*sizes, count)
         return {name: Trace(regret, {}) for name, regret in regrets.items()}
     return simulate(*sizes, job.probe, count or count_shared, engine)

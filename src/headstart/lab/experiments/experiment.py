@@ -63,9 +63,9 @@ def run(
     start = time.perf_counter()
     with execution.progress(plan.world.name if label is None else label) as progress:
 
-        def report(played: float) -> None:
+        def report(rounds: float) -> None:
             if progress is not None:
-                progress(before + played, float(plan.work))
+                progress(before + rounds, float(plan.work))
 
         report(0.0)
         playing = play_jobs([jobs[index] for index in missing], execution, report)

@@ -63,12 +63,12 @@ class Plan(Settings):
         if not self.policies or not self.seeds:
             raise InputError("a plan needs at least one policy and one seed")
         names = [policy.name for policy in self.policies]
-        for what, given in (
+        for what, values in (
             ("policies with different names", names),
             ("different seeds", self.seeds),
         ):
-            if len(set(given)) < len(given):
-                raise InputError(f"a plan needs {what}; got {list(given)}")
+            if len(set(values)) < len(values):
+                raise InputError(f"a plan needs {what}; got {list(values)}")
         check_sizes(self.tasks, self.rounds, self.checkpoints or None)
 
     @property

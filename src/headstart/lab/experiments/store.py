@@ -40,12 +40,12 @@ def versions() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Raise a :class:`~headstart.FileError` where a folder cannot be written."""
+def writing(path: Path, what: str = "folder") -> Iterator[None]:
+    """Raise a :class:`~headstart.FileError` where a folder, or a file, cannot be written."""
     try:
         yield
     except OSError as error:
-        raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
+        raise FileError(f"{what} {str(path)!r} cannot be written ({error})") from error
 
 
 def fingerprint(value: Any) -> str:

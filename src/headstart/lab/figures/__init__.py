@@ -1,8 +1,8 @@
 """Figures: each as a drawing for print, an interactive plot, and a table.
 
-Every function takes tidy Polars tables and gives a :class:`Figure`: ``draw()`` for a paper,
-``explore()`` for a screen, ``table`` for the numbers, ``save(folder)`` for files. Matplotlib,
-Plotly and Polars are imported when they are needed, not before.
+Every function gives a :class:`Figure`, most of them from tidy Polars tables: ``draw()`` for a
+paper, ``explore()`` for a screen, ``table`` for the numbers, ``save(folder)`` for files.
+Matplotlib, Plotly and Polars are imported when they are needed, not before.
 """
 
 from headstart.lab.figures.coverage import coverage

@@ -62,13 +62,12 @@ def coverage(shares: pl.DataFrame, what: str, name: str = "coverage") -> Figure:
         ]
     )
     rows = IntervalRows(panels, styles, "actual coverage", 0.1 if len(styles) > 1 else 0.24)
-    seeds, bars = describe_seeds(table)
-    shown = "with 95 % intervals over seeds" if bars else "no intervals"
+    seeds = describe_seeds(table, "with 95 % intervals over seeds")
     return Figure(
         name,
         f"Coverage of intervals of {what}",
-        f"Share of intervals of {what} that contain it: mean over {seeds}, {shown}. A line marks "
-        "the nominal coverage: points to its left say that intervals are too narrow.",
+        f"Share of intervals of {what} that contain it: mean over {seeds}. A line "
+        "marks the nominal coverage: points to its left say that intervals are too narrow.",
         table,
         summary,
         rows.draw,

@@ -42,10 +42,10 @@ def totals(regret: pl.DataFrame, baseline: str = "LinUCB", name: str = "totals")
 
     each = whole_tasks(regret).group_by("policy", "seed").agg(total=pl.col("regret").sum())
     table = paired_ratios(each, baseline)
-    seeds, bands = describe_seeds(table)
-    how = "paired 95 % intervals by the delta method" if bands else "one seed: no intervals"
+    paired = "paired 95 % intervals by the delta method"
+    seeds = describe_seeds(table, paired, "one seed: no intervals")
     caption = (
-        f"Total regret ÷ that of {baseline} on the same seeds: ratio of means over {seeds}, {how}; "
+        f"Total regret ÷ that of {baseline} on the same seeds: ratio of means over {seeds}; "
         "× is the worst seed."
     )
     points, rows = [], []
@@ -63,7 +63,7 @@ def totals(regret: pl.DataFrame, baseline: str = "LinUCB", name: str = "totals")
                 "seeds": row["seeds"],
             }
         )
-    drawn = IntervalRows(
+    chart = IntervalRows(
         [IntervalPanel(points, centre=1.0)],
         assign_styles(table["policy"].to_list()),
         f"total regret ÷ {baseline}'s (log scale)",
@@ -73,7 +73,7 @@ def totals(regret: pl.DataFrame, baseline: str = "LinUCB", name: str = "totals")
         legend=("mean, 95 % interval", "worst seed"),
     )
     title = f"Total regret as a share of {baseline}'s"
-    return Figure(name, title, caption, table, pl.DataFrame(rows), drawn.draw, drawn.explore)
+    return Figure(name, title, caption, table, pl.DataFrame(rows), chart.draw, chart.explore)
 
 
 def tuning(table: pl.DataFrame, name: str = "tuning") -> Figure:
@@ -97,8 +97,8 @@ def tuning(table: pl.DataFrame, name: str = "tuning") -> Figure:
         ratio=total / total.min().over("policy"),
         chosen=pl.int_range(pl.len()).over("policy") == total.arg_min().over("policy"),
     )
-    looks = assign_styles(table["policy"].to_list())
-    styles = {policy: look._replace(marker="D") for policy, look in looks.items()}
+    usual_styles = assign_styles(table["policy"].to_list())
+    styles = {policy: style._replace(marker="D") for policy, style in usual_styles.items()}
     settings = [setting(row, options) for row in table.iter_rows(named=True)]
     table = table.with_columns(setting=pl.Series(settings))
     parts = [table.filter(pl.col("policy") == policy) for policy in styles]
@@ -110,7 +110,7 @@ def tuning(table: pl.DataFrame, name: str = "tuning") -> Figure:
         f"{count(seeds, 'tuning seed')}, which are not reported, without intervals. Diamonds are "
         f"the settings chosen.{warning}"
     )
-    drawn = IntervalRows(
+    chart = IntervalRows(
         [IntervalPanel([tuning_point(part) for part in parts])],
         styles,
         "mean total regret ÷ that of the policy's best setting (log scale)",
@@ -119,7 +119,7 @@ def tuning(table: pl.DataFrame, name: str = "tuning") -> Figure:
     )
     table = table.select("policy", *options, "total", "ratio", "chosen")
     title = "How much tuning mattered"
-    return Figure(name, title, caption, table, pl.DataFrame(rows), drawn.draw, drawn.explore)
+    return Figure(name, title, caption, table, pl.DataFrame(rows), chart.draw, chart.explore)
 
 
 def tuning_point(part: pl.DataFrame) -> IntervalPoint:
@@ -164,26 +164,24 @@ def parse_number(value: Any) -> float | None:
 
 def summary(part: pl.DataFrame, options: Sequence[str]) -> dict[str, Any]:
     """One policy's tuning in a line."""
-    chosen, ratios = part.row(part["chosen"].arg_max() or 0, named=True), part["ratio"].to_numpy()
+    best, ratios = part.row(part["chosen"].arg_max() or 0, named=True), part["ratio"].to_numpy()
     return {
-        "policy": chosen["policy"],
+        "policy": best["policy"],
         "settings tried": len(part),
-        "chosen": chosen["setting"],
+        "chosen": best["setting"],
         "median ÷ best": number(float(np.median(ratios))),
         "worst ÷ best": number(float(ratios.max())),
-        "at the edge": ", ".join(options_at_edge(part, chosen, options)) or "–",
+        "at the edge": ", ".join(options_at_edge(part, best, options)) or "–",
     }
 
 
-def options_at_edge(
-    part: pl.DataFrame, chosen: dict[str, Any], options: Sequence[str]
-) -> list[str]:
+def options_at_edge(part: pl.DataFrame, best: dict[str, Any], options: Sequence[str]) -> list[str]:
     """Options whose chosen value is the least or the greatest tried: the best may lie beyond."""
     edges = []
     for option in options:
-        tried = [parse_number(value) for value in part[option].drop_nulls().unique().to_list()]
-        numbers = [value for value in tried if value is not None]
-        own = parse_number(chosen[option])
-        if own is not None and len(numbers) > 1 and own in (min(numbers), max(numbers)):
-            edges.append(f"{option} {'lowest' if own == min(numbers) else 'highest'}")
+        values = [parse_number(value) for value in part[option].drop_nulls().unique().to_list()]
+        numbers = [value for value in values if value is not None]
+        choice = parse_number(best[option])
+        if choice is not None and len(numbers) > 1 and choice in (min(numbers), max(numbers)):
+            edges.append(f"{option} {'lowest' if choice == min(numbers) else 'highest'}")
     return edges

@@ -28,7 +28,9 @@ __all__ = [
 
 COLUMNS = ("seed", "policy", "task", "round", "regret")
 KEY = COLUMNS[:-1]
-PAIRED = "All policies met the same tasks and noise, so differences are surer than bands suggest."
+PAIRED_NOTE = (
+    "All policies met the same tasks and noise, so differences are surer than bands suggest."
+)
 
 
 def transfer_regret(regret: pl.DataFrame, name: str = "transfer_regret") -> Figure:
@@ -116,9 +118,9 @@ def rounds_of(regret: pl.DataFrame) -> str:
 
 def curve_figure(name: str, title: str, what: str, panel: Panel) -> Figure:
     """A figure of one panel of regret."""
-    seeds, bands = describe_seeds(panel.table)
-    shown = f"bands are 95 % intervals over seeds. {PAIRED}" if bands else "no intervals."
-    return panel_figure(name, title, f"{what}: mean over {seeds}, {shown}", [panel], (SINGLE, 3.0))
+    bands = f"bands are 95 % intervals over seeds. {PAIRED_NOTE}"
+    caption = f"{what}: mean over {describe_seeds(panel.table, bands, 'no intervals.')}"
+    return panel_figure(name, title, caption, [panel], (SINGLE, 3.0))
 
 
 def with_bound(
@@ -149,9 +151,9 @@ def with_bound(
     numbers = pl.col("mean", "low", "high").cast(pl.Float64)
     parts = [curve.select(pl.lit("measured").alias("line"), pl.col("round"), numbers)]
     # The curve keeps its policy's style; bounds have colours of their own and are never solid.
-    shown, loose = {"measured": f"{policy}, measured"}, []
-    known = {shown["measured"]: assign_styles([policy])[policy]}
-    spare = assign_styles(bounds)
+    labels, ratios = {"measured": f"{policy}, measured"}, []
+    styles = {labels["measured"]: assign_styles([policy])[policy]}
+    bound_styles = assign_styles(bounds)
     for place, (label, values) in enumerate(bounds.items()):
         array = checks.finite_array(f"bounds[{label!r}]", values, "a vector", ndim=1)
         if len(array) != len(curve):
@@ -162,23 +164,23 @@ def with_bound(
             curve.select(line=pl.lit(label), round="round", mean=means, low=nothing, high=nothing)
         )
         factor = number(float(array[-1]) / float(curve["mean"].item(-1)))
-        shown[label] = f"{label} ({factor} × at the end)"
-        known[shown[label]] = spare[label]._replace(line=("--", ":", "-.")[place % 3])
-        loose.append(f"{label} {factor}")
+        labels[label] = f"{label} ({factor} × at the end)"
+        styles[labels[label]] = bound_styles[label]._replace(line=("--", ":", "-.")[place % 3])
+        ratios.append(f"{label} {factor}")
     table = pl.concat(parts)
-    named = table.select(pl.col("line").replace_strict(shown).alias("policy"), pl.exclude("line"))
+    lines = table.select(pl.col("line").replace_strict(labels).alias("policy"), pl.exclude("line"))
     title = "transfer regret (reward)"
-    panel = Panel(named, "round", "round in the task", title, log=True, known=known)
+    panel = Panel(lines, "round", "round in the task", title, log=True, style_overrides=styles)
     last = curve["round"].item(-1)
     after = f"Bound ÷ measured regret after {count(int(last), 'round')}"
-    how = f" {after}: {'; '.join(loose)}." if loose else ""
+    how = f" {after}: {'; '.join(ratios)}." if ratios else ""
     return panel_figure(
         name,
         "The bound beside the measured regret",
         f"Expected transfer regret of {policy}, mean over {seeds} with a band of 95 % intervals, "
         f"and what the theory promises.{how}",
         [panel],
-        (SINGLE, 2.4 + 0.15 * len(known)),
+        (SINGLE, 2.4 + 0.15 * len(styles)),
         1,
         table=table,
     )

@@ -54,8 +54,8 @@ def scatter(world: World, seed: int = 0, tasks: int = 200, name: str = "scatter"
     truth = population.truth
     if population.dim != 3 or truth is None or truth.basis is None or truth.basis.shape[1] != 2:
         raise InputError(f"world must have 3 dimensions and a plane in them; got {world!r}")
-    drawn = [population.episode(task, 1).theta for task in range(tasks)]
-    thetas = np.stack([theta for theta in drawn if theta is not None])
+    parameters = [population.episode(task, 1).theta for task in range(tasks)]
+    thetas = np.stack([theta for theta in parameters if theta is not None])
     normal = np.linalg.svd(truth.basis)[0][:, 2]
     values, vectors = np.linalg.eigh(np.cov(thetas.T))
     angle = float(np.degrees(np.arccos(min(1.0, abs(float(normal @ vectors[:, 0]))))))
@@ -113,8 +113,8 @@ def draw(scene: Scene) -> Drawing:
     patch.set_zorder(2)
     axes.add_collection3d(patch)
     axes.quiver(*scene.centre, *up, color=ARROW, linewidth=1.6, arrow_length_ratio=0.18, zorder=4)
-    shown = np.concatenate([scene.points, scene.corners, scene.tip[None]])
-    low, high = shown.min(0), shown.max(0)
+    all_points = np.concatenate([scene.points, scene.corners, scene.tip[None]])
+    low, high = all_points.min(0), all_points.max(0)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
     upright, elevation, azimuth = camera_angles(up)
     axes.view_init(elev=elevation, azim=azimuth, vertical_axis="xyz"[upright])
@@ -150,10 +150,10 @@ def camera_angles(normal: Array) -> tuple[int, float, float]:
     upright = int(np.abs(normal).argmax())
     unit = np.roll(normal / np.linalg.norm(normal), 2 - upright)
     azimuth = float(np.degrees(np.arctan2(unit[1], unit[0]))) - 65.0
-    wanted = np.cos(np.radians(60.0))
-    tried = np.arange(12.0, 46.0)
-    errors = [abs(float(direction(elevation, azimuth) @ unit) - wanted) for elevation in tried]
-    return upright, float(tried[int(np.argmin(errors))]), azimuth
+    target = np.cos(np.radians(60.0))
+    elevations = np.arange(12.0, 46.0)
+    errors = [abs(float(direction(elevation, azimuth) @ unit) - target) for elevation in elevations]
+    return upright, float(elevations[int(np.argmin(errors))]), azimuth
 
 
 def direction(elevation: float, azimuth: float) -> Array:

@@ -1,4 +1,4 @@
-"""How much the learned subspace is worth: regret against its rank, and its error against tasks."""
+"""The effect of the learned subspace: regret against its rank, and its error against tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["rank_sweep", "subspace_error"]
 
 # What a projection policy is when it projects nothing away.
-PLAIN = {"P-LinUCB": "LinUCB", "P-TS": "LinTS"}
+WITHOUT_PROJECTION = {"P-LinUCB": "LinUCB", "P-TS": "LinTS"}
 
 
 def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_sweep") -> Figure:
@@ -47,7 +47,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
         plain = line.filter(pl.col("q") == 0)
         if len(plain):
             level = plain["mean"].item()
-            label = PLAIN.get(policy, policy)
+            label = WITHOUT_PROJECTION.get(policy, policy)
             notes.append(Note(f"{label} (q = 0)", y=level, colour=style.colour))
             ratio = f", {least['mean'] / level:.2f} × that at q = 0"
         notes.append(Note(f"least: q = {least['q']}", least["q"], least["mean"], style.colour))
@@ -57,8 +57,6 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
         )
     if true is not None:
         notes.append(Note("true q", x=true))
-    seeds, bands = describe_seeds(table)
-    shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
     panel = Panel(
         table,
         "q",
@@ -69,7 +67,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
     return panel_figure(
         name,
         "Total regret against the rank of the projection",
-        f"Total regret when q directions are projected away: mean over {seeds}, {shown}; "
+        f"Total regret when q directions are projected away: mean over {describe_seeds(table)}; "
         f"q = 0 is no projection. {'; '.join(best)}.",
         [panel],
         (SINGLE, 2.6 if len(styles) == 1 else 2.9),
@@ -108,44 +106,38 @@ def subspace_error(
     import polars as pl
 
     check_table(probes, "probes", ("seed", "policy", "task", "name", "value"), probes.columns[:-1])
-    squared = rolling_mean(probes.filter(pl.col("name") == "W"), variance, 0.5, window)
-    second = rolling_mean(probes.filter(pl.col("name") == "W2"), variance, 1.0, window)
-    squared = relative_error(squared, pl.col("mean", "low", "high") ** 2)
-    second = relative_error(second, pl.col("mean", "low", "high"))
     notes: tuple[Note, ...] = ()
     if codimension is not None:
         checks.integer("codimension", codimension, 1)
         label = f"1/(2q) = {1 / (2 * codimension):.2g}: a perfect subspace"
         notes = (Note(label, y=1 / (2 * codimension)),)
-    panels = [
-        Panel(part, "task", "task number", "relative error", log=True, heading=heading, notes=lines)
-        for part, heading, lines in (
-            (squared, "|E[W]² / Var − 1|", notes),
-            (second, "|E[W²] / Var − 1|", ()),
-        )
-    ]
-    seeds, bands = describe_seeds(squared)
-    shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
-    table = pl.concat(
-        part.with_columns(quantity=pl.lit(quantity))
-        for part, quantity in ((squared, "E[W]²"), (second, "E[W²]"))
-    )
-    brief = pl.concat(
-        summary_table(panel).select(pl.lit(quantity).alias("quantity"), pl.all())
-        for panel, quantity in zip(panels, ("E[W]²", "E[W²]"), strict=True)
-    )
+    panels: list[Panel] = []
+    tables, summaries = [], []
+    ratio = pl.col("mean", "low", "high")  # to Var_ρ, or for W to its root
+    for probe, quantity, power, expression in (
+        ("W", "E[W]²", 0.5, ratio**2),
+        ("W2", "E[W²]", 1.0, ratio),
+    ):
+        means = rolling_mean(probes.filter(pl.col("name") == probe), variance, power, window)
+        table = relative_error(means, expression)
+        axes, heading = ("task", "task number", "relative error"), f"|{quantity} / Var − 1|"
+        panel = Panel(table, *axes, log=True, heading=heading, notes=notes if not panels else ())
+        column = pl.lit(quantity).alias("quantity")
+        panels.append(panel)
+        tables.append(table.with_columns(column))
+        summaries.append(summary_table(panel).select(column, pl.all()))
     return panel_figure(
         name,
         "Error of the learned subspace against tasks",
         f"Relative error of E[W]² (left) and of E[W²] (right), with W a new task's distance from "
         f"the learned subspace, where there is one yet: mean over the last {window} tasks and "
-        f"{seeds}, {shown} (a band that reaches the bottom includes 0).",
+        f"{describe_seeds(tables[0])} (a band that reaches the bottom includes 0).",
         panels,
         (DOUBLE, 2.7),
         6,
         same_y=True,
-        table=table,
-        summary=brief,
+        table=pl.concat(tables),
+        summary=pl.concat(summaries),
     )
 
 
@@ -158,13 +150,13 @@ def rolling_mean(probes: pl.DataFrame, variance: float, power: float, window: in
     scaled = pl.col("value") / checks.positive("variance", variance) ** power
     # A projection onto everything leaves 0 up to rounding.
     nothing = 1e-9 ** (2 * power)
-    known = probes.with_columns(value=scaled, task=pl.col("task") + 1).filter(
+    valid = probes.with_columns(value=scaled, task=pl.col("task") + 1).filter(
         pl.col("value").is_finite() & (pl.col("value") > nothing)
     )
-    if known.is_empty():
+    if valid.is_empty():
         raise InputError("probes must have values above 0: no policy projects anything away")
     mean = pl.col("value").rolling_mean(window, min_samples=1)
-    smooth = known.sort("policy", "seed", "task").with_columns(mean.over("policy", "seed"))
+    smooth = valid.sort("policy", "seed", "task").with_columns(mean.over("policy", "seed"))
     return mean_over_seeds(smooth, ["policy", "task"], "value")
 
 
@@ -172,10 +164,10 @@ def relative_error(table: pl.DataFrame, ratio: Any) -> pl.DataFrame:
     """|ratio − 1|, with the interval of the ratio carried over: down to 0 if it includes 1."""
     import polars as pl
 
-    bent = table.with_columns(ratio - 1)
+    difference = table.with_columns(ratio - 1)
     low, high = pl.col("low"), pl.col("high")
     nearest = pl.min_horizontal(low.abs(), high.abs())
-    return bent.with_columns(
+    return difference.with_columns(
         mean=pl.col("mean").abs(),
         low=pl.when(low.is_null()).then(None).when(low * high <= 0).then(0.0).otherwise(nearest),
         high=pl.when(low.is_null()).then(None).otherwise(pl.max_horizontal(low.abs(), high.abs())),

@@ -16,7 +16,7 @@ from headstart.worlds.base import World
 __all__ = ["why_not"]
 
 LARGEST_DIM = 63
-ON_CHIP = 48 * 1024  # bytes of shared memory that a block can have without asking
+SHARED_MEMORY = 48 * 1024  # bytes of shared memory that a block can have without asking
 
 
 def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> str | None:
@@ -27,19 +27,19 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
     'mixture learns by Mixture(), which is not compiled for it'
     """
     if probe is not None:
-        return "what is probed is looked at on the CPU"
+        return "the probe runs on the CPU"
     if type(world) is not Synthetic or not world.gaussian:
         return f"{world!r} draws its tasks on the CPU"
     if world.dim > LARGEST_DIM:
         return f"it has {world.dim} features, and {LARGEST_DIM} is the most"
-    if 2 * world.arms * (world.dim + 9) * 4 > ON_CHIP - 8192:
+    if 2 * world.arms * (world.dim + 9) * 4 > SHARED_MEMORY - 8192:
         return f"{world.arms} arms of {world.dim} features are too many to keep on the chip"
     for policy in (policy.for_populations([world.population(0)]) for policy in policies):
         if policy.reward != "number":
             return f"{policy.name} has a model of {policy.reward} rewards, which is not compiled"
         transfer = policy.transfer
         if world.logistic or (not policy.knows_noise and transfer.prior_is_known(None)):
-            return f"{policy.name} must be told the noise"
+            return f"{policy.name} must be given the noise"
         if not transfer.traceable:
             return f"{policy.name} learns by {transfer!r}, which is not compiled for it"
         if policy.rule.loop_form() is None:
@@ -58,7 +58,7 @@ def missing() -> str | None:
         if not cupy.cuda.runtime.getDeviceCount():
             return "there is no GPU"
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"there is no GPU that works ({error})"
+        return f"the GPU does not work ({error})"
     if jax.default_backend() != "gpu":
         return "JAX sees no GPU: install the jax[cuda12] or jax[cuda13] that fits the driver"
     return None

@@ -50,12 +50,12 @@ def simulate(
     size = sum(states) + WORKING_COPIES * max(states)  # one learns after the other
     most = max(1, int(MEMORY_SHARE * (Rounds.free_memory() + idle_bytes()) / max(size, 1)))
     many = math.ceil(len(seeds) / math.ceil(len(seeds) / most))  # batches of one size, or two
-    found = []
+    regrets = []
     with compilation_cache(), wide_numbers():
         for at in range(0, len(seeds), many):
             some = populations[at : at + many]
-            found.append(play_seeds(world, policies, some, tasks, rounds, marks, progress, wide))
-    regret = np.concatenate(found, 2)  # (tasks, policies, seeds, marks)
+            regrets.append(play_seeds(world, policies, some, tasks, rounds, marks, progress, wide))
+    regret = np.concatenate(regrets, 2)  # (tasks, policies, seeds, marks)
     return {policy.name: regret[:, at].swapaxes(0, 1) for at, policy in enumerate(policies)}
 
 
@@ -68,8 +68,8 @@ def state_bytes(policy: Policy, world: Synthetic, tasks: int) -> int:
 
 def idle_bytes() -> int:
     """The bytes of the GPU's memory that JAX holds and does not use."""
-    known: dict[str, int] = jax.devices()[0].memory_stats() or {}
-    return max(0, known.get("pool_bytes", 0) - known.get("bytes_in_use", 0))
+    stats: dict[str, int] = jax.devices()[0].memory_stats() or {}
+    return max(0, stats.get("pool_bytes", 0) - stats.get("bytes_in_use", 0))
 
 
 def play_seeds(
@@ -99,8 +99,8 @@ def play_seeds(
         free=[not policy.knows_noise for policy in own],
     )
     needed = any(policy.transfer.unit_free for policy in own)
-    shown = table.first_contexts() if needed else None
-    learner = Learner(own, len(populations), world, wide=wide, shown=shown)
+    first_contexts = table.first_contexts() if needed else None
+    learner = Learner(own, len(populations), world, wide=wide, first_contexts=first_contexts)
     learner.prepare(tasks)
     for task in range(tasks):
         play_task(table, learner, task, rounds)
@@ -110,12 +110,11 @@ def play_seeds(
             progress(rounds * len(populations) * len(policies))
     if not all(np.isfinite(np.asarray(part)).all() for part in learner.priors):
         raise HeadstartError("a prior on the GPU is not finite: run it on the CPU")
-    regret: np.ndarray[Any, Any] = table.regret.get().astype(float)
-    return regret
+    return table.regret.get().astype(float)
 
 
 def play_task(table: Any, learner: Learner, task: int, rounds: int) -> None:
-    """Play a task, in parts where policies make their beliefs anew in between."""
+    """Play a task, in parts where policies recompute their beliefs in between."""
     beliefs, start = learner.priors, 0
     for stop in learner.stops(task, rounds):
         table.play(task, *(address(part) for part in beliefs), start=start, stop=stop)

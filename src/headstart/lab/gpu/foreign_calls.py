@@ -156,8 +156,7 @@ def call(target: str, key: str, shapes: Sequence[Sequence[int]], *arrays: Any) -
     """Arrays of these shapes, in double precision, that the target leaves."""
     library: Any = jax
     results = [library.ShapeDtypeStruct(tuple(shape), np.float64) for shape in shapes]
-    found: list[Any] = library.ffi.ffi_call(target, results)(*arrays, key=key)
-    return found
+    return library.ffi.ffi_call(target, results)(*arrays, key=key)
 
 
 def handle(run: Callable[[str, int, list[int]], None], on_gpu: bool, call: Any) -> int | None:
@@ -165,8 +164,8 @@ def handle(run: Callable[[str, int, list[int]], None], on_gpu: bool, call: Any) 
     frame = call.contents
     if frame.extension and frame.extension.contents.kind == METADATA:
         version = frame.extension.contents.metadata.contents.version
-        known = frame.interface.contents.version if frame.interface else FIRST_VERSION
-        version.major, version.minor = known.major, known.minor
+        spoken = frame.interface.contents.version if frame.interface else FIRST_VERSION
+        version.major, version.minor = spoken.major, spoken.minor
         return None
     if frame.stage != EXECUTE:
         return None
@@ -185,8 +184,7 @@ def handle(run: Callable[[str, int, list[int]], None], on_gpu: bool, call: Any) 
     except Exception as error:
         message = f"{type(error).__name__}: {error}".encode()
         report = ErrorReport(ctypes.sizeof(ErrorReport), None, message, INTERNAL_ERROR)
-        created: int = interface.create_error(ctypes.byref(report))
-        return created
+        return interface.create_error(ctypes.byref(report))
     return None
 
 

@@ -16,7 +16,7 @@ from headstart.model.own_noise import powers_of_two, rebuild_rounds
 from headstart.rules import LoopForm
 from headstart.worlds.synthetic import Synthetic
 
-# JAX would otherwise take most of the GPU's memory for itself at once.
+# JAX would otherwise allocate most of the GPU's memory at once.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
@@ -28,7 +28,7 @@ from headstart.lab.gpu.steps import Constant, Group
 
 __all__ = ["Learner", "loop_forms"]
 
-MOST_ROUNDS = 2**31
+ALL_ROUNDS = 2**31
 
 
 class Learner:
@@ -46,32 +46,32 @@ class Learner:
         world: Synthetic,
         *,
         wide: bool = True,
-        shown: Any = None,
+        first_contexts: Any = None,
     ) -> None:
-        """``shown`` are the contexts of the first round, (seeds, arms, d)."""
+        """``first_contexts`` are the contexts of the first round, (seeds, arms, d)."""
         real = jnp.float64 if wide else jnp.float32
         rules, shape = loop_forms(policies), (len(policies), seeds)
         dim = world.dim + any(policy.intercept for policy in policies)
         means, roots = np.zeros((*shape, dim)), np.zeros((*shape, dim, dim))
         amounts = np.zeros(shape)
-        found: dict[Any, Group] = {}
+        groups: dict[Any, Group] = {}
         for at, policy in enumerate(policies):
             noise = world.noise if policy.knows_noise else None
             transfer = policy.transfer.with_constant(policy.intercept)
-            forced = rules[at].forced_of(MOST_ROUNDS) if transfer.keeps_forced else None
+            forced = rules[at].forced_rounds(ALL_ROUNDS) if transfer.keeps_forced else None
             group = Group((at,), Constant(transfer), world.dim + policy.intercept, noise, forced)
-            prior = transfer.prior(initial_state(group, seeds, shown))
+            prior = transfer.prior(initial_state(group, seeds, first_contexts))
             own_dim = slice(group.dim)
             means[at][:, own_dim], roots[at][:, own_dim, own_dim] = prior.mean, prior.root
             amounts[at] = rules[at].multiplier * np.broadcast_to(prior.noise, (seeds,))
             if not transfer.prior_is_known(noise):
                 # A rule with forced rounds leaves other evidence than one without.
                 key = group._replace(places=())
-                places = found[key].places if key in found else ()
-                found[key] = group._replace(places=(*places, at))
-        self.members = tuple(found.values())
+                places = groups[key].places if key in groups else ()
+                groups[key] = group._replace(places=(*places, at))
+        self.members = tuple(groups.values())
         self.folds = [steps.FoldStep(group.transfer) for group in self.members]
-        states = [initial_state(group, seeds, shown) for group in self.members]
+        states = [initial_state(group, seeds, first_contexts) for group in self.members]
         starting = [
             group.transfer.value.prior(state)
             for group, state in zip(self.members, states, strict=True)
@@ -91,7 +91,7 @@ class Learner:
         return [list(group.places) for group in self.members]
 
     def stops(self, task: int, rounds: int) -> list[int]:
-        """The rounds of a task after which beliefs are made anew, and the last one."""
+        """The rounds of a task after which beliefs are recomputed, and the last one."""
         rebuilt = {
             stop
             for group, prior in zip(self.members, self.starting, strict=True)
@@ -118,8 +118,8 @@ class Learner:
 
     def learn(self, picked: Any, earned: Any) -> None:
         """Take a task's rounds in; the new priors come when they are ready."""
-        found = steps.sum_tasks(self.members, picked, earned)
-        for at, (group, evidence) in enumerate(zip(self.members, found, strict=True)):
+        evidences = steps.sum_tasks(self.members, picked, earned)
+        for at, (group, evidence) in enumerate(zip(self.members, evidences, strict=True)):
             state = group.transfer.value.reserve(self.states[at], self.finished)
             resized = state is not self.states[at]
             self.states[at], self.starting[at] = self.folds[at](state, evidence, resized)
@@ -127,8 +127,8 @@ class Learner:
         self.finished += 1
 
     def rebuild(self, beliefs: Any, picked: Any, earned: Any, stop: int) -> Any:
-        """Beliefs in the middle of a task, as ``priors``, where these must be made anew."""
-        # Only the first task takes the states, whose many parts are slow to hand over.
+        """Beliefs in the middle of a task, as ``priors``, where these must be recomputed."""
+        # Only the first task takes the states, whose many parts take long to pass.
         states = [None] * len(self.members) if self.finished else self.states
         return steps.rebuild(
             self.members, self.multipliers, beliefs, states, self.starting, picked, earned, stop
@@ -152,10 +152,10 @@ def growth(group: Group, tasks: int) -> Iterator[int]:
         state = larger
 
 
-def initial_state(group: Group, seeds: int, shown: Any) -> Any:
+def initial_state(group: Group, seeds: int, first_contexts: Any) -> Any:
     """A group's state before the first task, in which these contexts are on offer."""
     transfer, many = group.transfer.value, len(group.places)
     state = transfer.init(group.dim, group.noise, (many * seeds,))
-    if shown is None:
+    if first_contexts is None:
         return state
-    return transfer.observe_contexts(state, np.tile(shown[..., : group.dim], (many, 1, 1)))
+    return transfer.observe_contexts(state, np.tile(first_contexts[..., : group.dim], (many, 1, 1)))

@@ -164,7 +164,7 @@ class Rounds:
 
     @property
     def regret(self) -> Any:
-        """The regret at the marks, in the order they were asked for."""
+        """The regret at the marks, in the order they were passed."""
         return self.lost[..., self.places]
 
     def wait(self) -> None:

@@ -83,7 +83,7 @@ def with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
 class Group(NamedTuple):
     """Policies whose transfers are the same: one state, stacked along the seeds.
 
-    ``noise`` is R where they are told it, ``dim`` the number of features with the intercept, and
+    ``noise`` is R where it is given, ``dim`` the number of features with the intercept, and
     ``forced`` the number of first rounds whose evidence is kept apart, if it is.
     """
 
@@ -136,7 +136,7 @@ def rebuild(
 ) -> Any:
     """The beliefs of a task in its midst, as :func:`headstart.bandit.task_belief.next_belief`.
 
-    ``states`` are given in the first task of all, in which no other tells the scale. The result is
+    ``states`` are given in the first task, in which no other determines the scale. The result is
     that of :func:`start_tasks`, in which those that are not due stay as they were.
     """
     lines = [list(part) for part in parts]

@@ -16,7 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headstart.errors import FileError
+from headstart.lab.experiments.store import writing
+from headstart.lab.figures import Figure
 from headstart.lab.figures.elements.text import count, join_words, number
 from headstart.lab.report.sections import VERDICTS, Claim, Section
 from headstart.storage import atomic
@@ -24,11 +25,9 @@ from headstart.storage import atomic
 if TYPE_CHECKING:
     import polars as pl
 
-    from headstart.lab.figures import Figure
-
 __all__ = ["write_report"]
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 NUMERIC = re.compile(r"[−+-]?[\d.,]+([eE][−+-]?\d+)?( ± .*| \[.*| \(.*)?|–|∞")
 
 
@@ -56,12 +55,10 @@ def write_report(
     """
     target = Path(path)
     page = compose(title, sections, manifest, summary)
-    try:
+    with writing(target, "report"):
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic.atomic_write(target) as draft:
             draft.write(page.encode())
-    except OSError as error:
-        raise FileError(f"report {str(target)!r} cannot be written ({error})") from error
     return target
 
 
@@ -69,13 +66,13 @@ def compose(
     title: str, sections: Sequence[Section], manifest: Mapping[str, Any], summary: str
 ) -> str:
     """The whole page, which follows from its arguments: no dates, no random names."""
-    taken: set[str] = {"contents"}
+    anchors: set[str] = {"contents"}
     entries: list[tuple[int, str, str]] = []
     bodies: list[str] = []
     scripts: list[str] = []
     last = Section("How this was made")
     for section in (*sections, last):
-        anchor = slug(section.title, taken)
+        anchor = slug(section.title, anchors)
         entries.append((section.level, anchor, section.title))
         body = section_block(section, scripts)
         if section is last:
@@ -114,20 +111,15 @@ def section_block(section: Section, scripts: list[str]) -> str:
 
 def contents(entries: Sequence[tuple[int, str, str]]) -> str:
     """The table of contents: parts of a section are listed under it."""
-    lines: list[str] = []
-    depth = 0
-    for level, anchor, title in entries:
-        level = min(level, depth + 1)  # a part without a section before it stands alone
-        while depth < level:
-            lines.append("<ol>")
-            depth += 1
-        while depth > level:
-            lines.append("</ol>")
-            depth -= 1
+    lines, depth = ["<ol>"], 1
+    for place, (level, anchor, title) in enumerate(entries):
+        level = level if place else 1  # a part without a section before it stands alone
+        if level != depth:
+            lines.append("<ol>" if level > depth else "</ol>")
+            depth = level
         lines.append(f'<li><a href="#{anchor}">{escape(title)}</a></li>')
-    lines.append("</ol>" * depth)
-    listed = "\n".join(lines)
-    return f'<nav id="contents" aria-label="Contents">\n<h2>Contents</h2>\n{listed}\n</nav>\n'
+    items = "\n".join([*lines, "</ol>" * depth])
+    return f'<nav id="contents" aria-label="Contents">\n<h2>Contents</h2>\n{items}\n</nav>\n'
 
 
 def asset(name: str) -> str:
@@ -151,7 +143,7 @@ def prose(text: str) -> str:
     return str(reader.render(text))
 
 
-def slug(title: str, taken: set[str]) -> str:
+def slug(title: str, anchors: set[str]) -> str:
     """A short unique name for an anchor.
 
     >>> taken = set()
@@ -160,10 +152,10 @@ def slug(title: str, taken: set[str]) -> str:
     """
     stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
     anchor, at = stem, 1
-    while anchor in taken:
+    while anchor in anchors:
         at += 1
         anchor = f"{stem}-{at}"
-    taken.add(anchor)
+    anchors.add(anchor)
     return anchor
 
 
@@ -178,8 +170,8 @@ def cell(value: Any) -> str:
 
 def table_block(frame: pl.DataFrame) -> str:
     """A table; a very long one is cut, and says so."""
-    shown = frame.head(MOST_ROWS)
-    columns = [[cell(value) for value in shown[name].to_list()] for name in shown.columns]
+    first_rows = frame.head(MAX_ROWS)
+    columns = [[cell(value) for value in first_rows[name].to_list()] for name in first_rows.columns]
     kinds = [
         ' class="number"' if values and all(NUMERIC.fullmatch(value) for value in values) else ""
         for values in columns
@@ -191,7 +183,7 @@ def table_block(frame: pl.DataFrame) -> str:
         [f"<td{kind}>{value}</td>" for value, kind in zip(row, kinds, strict=True)]
         for row in zip(*columns, strict=True)
     )
-    rest = len(frame) - len(shown)
+    rest = len(frame) - len(first_rows)
     more = f'<p class="note">… and {count(rest, "more row")}.</p>' if rest else ""
     return f'<div class="wide">{html_table(head, rows)}</div>{more}\n'
 
@@ -200,8 +192,8 @@ def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "
     """A table from the cells of its head and of its rows."""
     body = "".join(f"<tr>{''.join(row)}</tr>\n" for row in rows)
     top = f"<thead><tr>{''.join(head)}</tr></thead>"
-    look = f' class="{kind}"' if kind else ""
-    return f"<table{look}>{top}<tbody>\n{body}</tbody></table>"
+    css_class = f' class="{kind}"' if kind else ""
+    return f"<table{css_class}>{top}<tbody>\n{body}</tbody></table>"
 
 
 def figure_block(figure: Figure, place: int) -> tuple[str, str]:
@@ -233,10 +225,10 @@ def download(figure: Figure) -> str:
     kind, ending = "text/csv", "csv"
     if len(text) > 40_000:  # a page must stay small enough to send
         text, kind, ending = gzip.compress(text, mtime=0), "application/gzip", "csv.gz"
-    held = base64.b64encode(text).decode()
+    content = base64.b64encode(text).decode()
     name = escape(f"{figure.name}.{ending}")
     rows = count(len(figure.table), "row")
-    return f'<a download="{name}" href="data:{kind};base64,{held}">All {rows} ({name})</a>'
+    return f'<a download="{name}" href="data:{kind};base64,{content}">All {rows} ({name})</a>'
 
 
 def claims_table(claims: Sequence[Claim]) -> str:

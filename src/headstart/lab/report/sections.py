@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headstart import checks
+from headstart.lab.figures import Figure
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from headstart.lab.figures import Figure
 
 __all__ = ["VERDICTS", "Claim", "Section", "Verdict"]
 
@@ -25,7 +24,7 @@ class Verdict(NamedTuple):
     plural: str
 
 
-#: What can be said of a claim.
+#: The verdicts on a claim.
 VERDICTS = {
     "holds": Verdict("✓", "good", "holds", "hold"),
     "holds with changes": Verdict("≈", "fair", "holds with changes", "hold with changes"),

@@ -1,4 +1,4 @@
-"""Studies behind the command line: the paper's experiments, and comparisons of one's own.
+"""Studies behind the command line: the paper's experiments, and comparisons of any policies.
 
 :mod:`~headstart.lab.studies.reproduction` runs the studies named here and writes one report;
 :mod:`~headstart.lab.studies.comparison` plays any policies in any world. The worlds of the paper

@@ -17,7 +17,7 @@ from headstart.worlds import Clicks, Synthetic, World
 
 __all__ = ["calibration"]
 
-MOST_SEEDS, MOST_TASKS = 24, 100
+MAX_SEEDS, MAX_TASKS = 24, 100
 STAGES = (0, 5, 25, 100)  # rewards that a task has had
 SKIPPED = 10  # tasks from which the prior is learned first
 LEVEL, MARGIN = 0.9, 0.05  # what the claims are about
@@ -46,8 +46,8 @@ def calibration(
     seeds
         The seeds; the first 24 of them are used.
     """
-    longest, tasks = runner.scale.rounds, min(MOST_TASKS, runner.scale.tasks)
-    skipped, seeds = min(SKIPPED, tasks // 2), tuple(seeds[:MOST_SEEDS])
+    longest, tasks = runner.scale.rounds, min(MAX_TASKS, runner.scale.tasks)
+    skipped, seeds = min(SKIPPED, tasks // 2), tuple(seeds[:MAX_SEEDS])
     everything = {**worlds, **{name: (world, longest) for name, world in MORE_WORLDS.items()}}
     spans = {f"{skipped + 1}–{tasks}": slice(skipped, None)}  # the tasks of a row of the table
     if skipped:
@@ -69,12 +69,12 @@ def calibration(
         }
         for kind in KINDS
     )
-    late, rewards = (next(iter(by_span.values())) for by_span in (expected, single))
+    late_tasks, rewards = (next(iter(by_span.values())) for by_span in (expected, single))
     # Whatever its interval is, a reward of 0 or 1 is in it with a probability of its own.
     rewards = rewards.filter(~pl.col("world").str.ends_with(BINARY))
-    drawn = [figures.coverage(late, KINDS[0], "calibration-expected")]
+    drawings = [figures.coverage(late_tasks, KINDS[0], "calibration-expected")]
     if len(rewards):
-        drawn.append(figures.coverage(rewards, KINDS[1], "calibration-rewards"))
+        drawings.append(figures.coverage(rewards, KINDS[1], "calibration-rewards"))
     rows = [pl.DataFrame(list(coverage_rows(*item))) for item in expected.items()]
     section = Section(
         "Calibration: nominal and actual coverage of the intervals of predict",
@@ -88,12 +88,12 @@ def calibration(
         "coverage are over seeds, because the tasks of a seed share what was learned; *clearly "
         "off* are stages whose interval does not include 90 %, one in twenty of them by chance. "
         "Tasks and rewards with heavy tails have a Student distribution of 3.5 degrees of freedom. "
-        "Rewards of 0 and 1 have no intervals worth counting.",
-        drawn,
+        "Intervals of single rewards are not counted where rewards are 0 or 1.",
+        drawings,
         pl.concat(rows, how="diagonal"),
         level=2,
     )
-    return [section], [coverage_claim(name, late) for name in everything]
+    return [section], [coverage_claim(name, late_tasks) for name in everything]
 
 
 def coverage_rows(tasks: str, shares: pl.DataFrame) -> Iterator[dict[str, str]]:
@@ -105,7 +105,7 @@ def coverage_rows(tasks: str, shares: pl.DataFrame) -> Iterator[dict[str, str]]:
         cells = {stage: rows[world, stage] for stage in own["stage"].unique(maintain_order=True)}
         narrow = [stage for stage, row in cells.items() if row["high"] < LEVEL]
         wide = [stage for stage, row in cells.items() if row["low"] > LEVEL]
-        judged = {"too narrow": narrow, "too wide": wide}
+        deviations = {"too narrow": narrow, "too wide": wide}
         yield {
             "world": str(world),
             "tasks": tasks,
@@ -114,7 +114,7 @@ def coverage_rows(tasks: str, shares: pl.DataFrame) -> Iterator[dict[str, str]]:
                 for stage, row in cells.items()
             },
             "clearly off": "; ".join(
-                f"{what}: {join_words(stages)}" for what, stages in judged.items() if stages
+                f"{what}: {join_words(stages)}" for what, stages in deviations.items() if stages
             )
             or "–",
         }

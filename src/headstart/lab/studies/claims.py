@@ -24,8 +24,8 @@ __all__ = ["more_claims", "movielens_claims", "rank_claims", "subspace_claims", 
 
 
 #: Where most of the paper's claims are.
-CURVES = "Numerical experiments, synthetic figures"
-SWEEP = "Numerical experiments, figure of regret against q"
+CURVE_FIGURES = "Numerical experiments, synthetic figures"
+RANK_FIGURE = "Numerical experiments, figure of regret against q"
 
 
 def verdict(holds: bool, partly: bool = False, otherwise: str = "fails") -> str:
@@ -33,51 +33,53 @@ def verdict(holds: bool, partly: bool = False, otherwise: str = "fails") -> str:
     return "holds" if holds else "holds with changes" if partly else otherwise
 
 
-def synthetic_claims(tuned: Results, printed: Results) -> list[Claim]:
+def synthetic_claims(results: Results, printed_results: Results) -> list[Claim]:
     """What the comparison settles, tuned and with printed constants."""
-    good, bad = Ratios(tuned.totals()), Ratios(printed.totals())
+    ratios, printed = Ratios(results.totals()), Ratios(printed_results.totals())
     order = ("projection oracle", "P-LinUCB", "B-OFUL", "LinUCB")
-    ordered = all(good[a] < good[b] for a, b in itertools.pairwise(order))
+    is_ordered = all(ratios[a] < ratios[b] for a, b in itertools.pairwise(order))
     better = itertools.product(("P-LinUCB", "P-TS"), ("B-OFUL", "M-TS", "LinUCB"))
-    sampled = good["P-TS"] / good["P-LinUCB"]
-    printed_wins = bad["P-LinUCB"] < 1 and bad["P-LinUCB"] < bad["B-OFUL"]
+    thompson_ratio = ratios["P-TS"] / ratios["P-LinUCB"]
+    printed_wins = printed["P-LinUCB"] < 1 and printed["P-LinUCB"] < printed["B-OFUL"]
     return [
         Claim(
             "The projection algorithms improve significantly on the other baselines",
-            CURVES,
-            good.describe("P-LinUCB", "P-TS", "B-OFUL", "M-TS"),
-            verdict(all(good.beats(*pair) for pair in better), good["P-LinUCB"] < good["B-OFUL"]),
+            CURVE_FIGURES,
+            ratios.describe("P-LinUCB", "P-TS", "B-OFUL", "M-TS"),
+            verdict(
+                all(ratios.beats(*pair) for pair in better), ratios["P-LinUCB"] < ratios["B-OFUL"]
+            ),
             "Judged by intervals, every policy tuned on other seeds.",
         ),
         Claim(
             "P-TS performs as well as P-LinUCB",
-            CURVES,
-            f"P-TS is {sampled:.2f} × P-LinUCB",
-            verdict(sampled <= 1.05, sampled <= 1.25),
-            f"LinTS against LinUCB: {good['LinTS']:.2f} ×.",
+            CURVE_FIGURES,
+            f"P-TS is {thompson_ratio:.2f} × P-LinUCB",
+            verdict(thompson_ratio <= 1.05, thompson_ratio <= 1.25),
+            f"LinTS against LinUCB: {ratios['LinTS']:.2f} ×.",
         ),
         Claim(
             "The oracle with the true projection and mean is the most efficient",
-            CURVES,
-            good.describe("projection oracle", "Bayes oracle", "P-LinUCB"),
-            verdict(good["projection oracle"] < good["P-LinUCB"]),
+            CURVE_FIGURES,
+            ratios.describe("projection oracle", "Bayes oracle", "P-LinUCB"),
+            verdict(ratios["projection oracle"] < ratios["P-LinUCB"]),
         ),
         Claim(
             "The order is oracle, P-LinUCB, B-OFUL, LinUCB, and M-TS is worst",
-            CURVES,
-            good.describe("projection oracle", "P-LinUCB", "B-OFUL", "LinTS", "M-TS"),
-            verdict(ordered and good["M-TS"] == max(good[name] for name in good.rows)),
+            CURVE_FIGURES,
+            ratios.describe("projection oracle", "P-LinUCB", "B-OFUL", "LinTS", "M-TS"),
+            verdict(is_ordered and ratios["M-TS"] == max(ratios[name] for name in ratios.rows)),
         ),
         Claim(
             "The same with the constants as printed (radius, scale, raw eigengap, λ)",
             "Algorithms 1–3",
-            bad.describe("P-LinUCB", "P-TS", "B-OFUL", "LinTS"),
+            printed.describe("P-LinUCB", "P-TS", "B-OFUL", "LinTS"),
             verdict(printed_wins),
             ""
             if printed_wins
             else "The printed radius lacks the square root of Lemma 3 and the "
             "noise scale; the printed Thompson scale is close to random play. A multiple of R and "
-            f"the gated log gap mend it: {good['P-LinUCB']:.3f} × LinUCB, both tuned.",
+            f"the gated log gap correct it: {ratios['P-LinUCB']:.3f} × LinUCB, both tuned.",
         ),
     ]
 
@@ -96,14 +98,14 @@ def rank_claims(totals: pl.DataFrame) -> list[Claim]:
     return [
         Claim(
             f"The regret is smallest when q equals the rank of the true projection, {true}",
-            SWEEP,
+            RANK_FIGURE,
             f"smallest at q = {best} with {DATA}, at q = {best_fixed} with {FIXED}",
             verdict(best == true, abs(best - true) <= 2),
             "The mean over seeds of the total regret.",
         ),
         Claim(
             "Even for other q there is a clear benefit over LinUCB",
-            SWEEP,
+            RANK_FIGURE,
             f"better than q = 0 for {better[0]} of {others} other q with {DATA}, "
             f"for {better[1]} with {FIXED}",
             verdict(better[0] == others, better[0] > 0),
@@ -114,17 +116,23 @@ def rank_claims(totals: pl.DataFrame) -> list[Claim]:
 
 def subspace_claims(results: Results) -> list[Claim]:
     """What the error of the subspace settles."""
-    ours = late_mean(results, "P-LinUCB", "W") ** 2 / task_variance()
-    second = late_mean(results, "P-LinUCB", "W2") / task_variance()
-    theirs = late_mean(results, "B-OFUL", "W") ** 2 / task_variance()
-    measured = f"E[W]²/Var_ρ: P-LinUCB {ours:.2f}, B-OFUL {theirs:.0f}; E[W²]/Var_ρ: {second:.2f}"
-    held = verdict(abs(ours - 1) < 0.5 and theirs > 10 * ours, theirs > 10 * ours)
+    projected_ratio = late_mean(results, "P-LinUCB", "W") ** 2 / task_variance()
+    squared_ratio = late_mean(results, "P-LinUCB", "W2") / task_variance()
+    bias_ratio = late_mean(results, "B-OFUL", "W") ** 2 / task_variance()
+    measured = (
+        f"E[W]²/Var_ρ: P-LinUCB {projected_ratio:.2f}, B-OFUL {bias_ratio:.0f}; "
+        f"E[W²]/Var_ρ: {squared_ratio:.2f}"
+    )
+    answer = verdict(
+        abs(projected_ratio - 1) < 0.5 and bias_ratio > 10 * projected_ratio,
+        bias_ratio > 10 * projected_ratio,
+    )
     remark = "Over the last quarter of the tasks, all seeds; one whose rank is misjudged weighs in."
-    if np.isnan(ours):
-        measured, held = "nothing", "not settled"
-        remark = "Too few tasks: no subspace is looked for yet."
+    if np.isnan(projected_ratio):
+        measured, answer = "nothing", "not settled"
+        remark = "Too few tasks: no subspace is estimated yet."
     claim = "E[W]² of P-LinUCB and P-TS is close to Var_ρ, that of B-OFUL is much larger"
-    return [Claim(claim, "Numerical experiments, figure of W", measured, held, remark)]
+    return [Claim(claim, "Numerical experiments, figure of W", measured, answer, remark)]
 
 
 def late_mean(results: Results, policy: str, probe: str) -> float:
@@ -175,16 +183,16 @@ def more_claims(runner: Runner) -> list[Claim]:
     """Claims of the text that need experiments of their own."""
     fixed: dict[str, Any] = {"lam1": 100.0, "lam2": 1.0}
     seeds = runner.scale.reported_seeds[: max(4, runner.scale.seeds // 2)]
-    few = {"checkpoints": (), "seeds": seeds}
+    sizes = {"checkpoints": (), "seeds": seeds}
     rank = WORLD.rank
     usual = float(WORLD.outside * np.sqrt(WORLD.dim - rank))  # the root mean square of W
-    known = Subspace(rank=rank, lam1=100.0, lam2=1.0, residual=usual)
-    bounded = Subspace(rank=rank, lam1=100.0, lam2=1.0, residual=2.0)
+    known_residual = Subspace(rank=rank, lam1=100.0, lam2=1.0, residual=usual)
+    bounded_residual = Subspace(rank=rank, lam1=100.0, lam2=1.0, residual=2.0)
     policies: list[AnyPolicy] = [
         policy("linucb"),
         projected("p known", rank=rank, **fixed),
-        Policy("W known", known, UCB("theory")),
-        Policy("W ≤ 2V", bounded, UCB("theory")),
+        Policy("W known", known_residual, UCB("theory")),
+        Policy("W ≤ 2V", bounded_residual, UCB("theory")),
         projected("raw gap", rank="paper", **fixed),
         projected("raw gap, no initial phase", rank="paper", warmup=2, **fixed),
         projected("gated"),
@@ -195,7 +203,7 @@ def more_claims(runner: Runner) -> list[Claim]:
         policy("meta_ts"),
         policy("meta_ts_unforced"),
     ]
-    results = runner.run("claims", WORLD, policies, **few)
+    results = runner.run("claims", WORLD, policies, **sizes)
     ratios = Ratios(results.totals())
     worst_raw = float(ratios.rows["raw gap"]["worst"])
     return [
@@ -233,7 +241,7 @@ def more_claims(runner: Runner) -> list[Claim]:
         ),
         Claim(
             "M-TS suffers mainly from its forced exploration",
-            CURVES,
+            CURVE_FIGURES,
             ratios.describe("M-TS", "M-TS, unforced"),
             verdict(ratios["M-TS, unforced"] < 0.5 * ratios["M-TS"]),
             "The control learns the same prior from all rounds, unforced.",
@@ -244,17 +252,17 @@ def more_claims(runner: Runner) -> list[Claim]:
 
 def sweep_claims(runner: Runner, seeds: tuple[int, ...]) -> list[Claim]:
     """Whether a smaller p and a larger eigengap help, in other worlds."""
-    few = {"checkpoints": (), "seeds": seeds}
+    sizes = {"checkpoints": (), "seeds": seeds}
     by_rank, by_gap, errors = {}, {}, []
     for rank in (3, 8, 15, 22):
         world = dataclasses.replace(WORLD, rank=rank)
         policies = [policy("linucb"), projected("p known", rank=rank)]
-        by_rank[rank] = Ratios(runner.run(f"claims-p{rank}", world, policies, **few).totals())
+        by_rank[rank] = Ratios(runner.run(f"claims-p{rank}", world, policies, **sizes).totals())
     for inside in (0.05, 0.125, 0.25, 0.5):
         world = dataclasses.replace(WORLD, inside=inside)
         policies = [policy("linucb"), projected("gated")]
         name = f"claims-gap{int(1000 * inside)}"
-        results = runner.run(name, world, policies, probe=probes.residual, **few)
+        results = runner.run(name, world, policies, probe=probes.residual, **sizes)
         by_gap[inside] = Ratios(results.totals())
         errors.append(late_mean(results, "gated", "W2") / task_variance())
     falls = errors[-1] == min(errors) and errors[0] == max(errors)

@@ -36,7 +36,7 @@ WORLDS: dict[str, Callable[..., World]] = {
 }
 
 #: The name of a world or of an algorithm, and options.
-Described = tuple[str, dict[str, Any]]
+NameAndOptions = tuple[str, dict[str, Any]]
 
 SIZES = {"seeds": 8, "first_seed": 0, "tasks": 100, "rounds": 250}
 DEFAULT_POLICIES = ("empirical_bayes", "linucb", "bias_oful", "projected_linucb")
@@ -70,23 +70,23 @@ def compare(
         label = "three directions"
         rank = 3
     """
-    sizes_given = {"seeds": seeds, "first_seed": first_seed, "tasks": tasks, "rounds": rounds}
-    given = {name: value for name, value in sizes_given.items() if value is not None}
+    size_arguments = {"seeds": seeds, "first_seed": first_seed, "tasks": tasks, "rounds": rounds}
+    changed_sizes = {name: value for name, value in size_arguments.items() if value is not None}
     if plan is None:
         tables = [split_options("policy", text) for text in policies]
         sizes, (name, options), text = dict(SIZES), split_options("world", world), ""
     else:
         sizes, (name, options), tables, text = read_plan(Path(plan))
     options |= {} if schema is None else {"schema": os.fspath(schema)}
-    place = make_world(name, options)
-    chosen = tuple(policy(algorithm, **settings) for algorithm, settings in tables)
-    if given or schema is not None or not text:
-        sizes |= given
+    played_world = make_world(name, options)
+    plan_policies = tuple(policy(algorithm, **settings) for algorithm, settings in tables)
+    if changed_sizes or schema is not None or not text:
+        sizes |= changed_sizes
         text = toml(sizes, (name, options), tables)
     first = sizes["first_seed"]
     full = Plan(
-        place,
-        chosen,
+        played_world,
+        plan_policies,
         tuple(range(first, first + checks.integer("seeds", sizes["seeds"], 2))),
         sizes["tasks"],
         sizes["rounds"],
@@ -95,20 +95,20 @@ def compare(
     folder = Path(out)
     results = run(full, folder, execution)
     (folder / PLAN).write_text(text, encoding="utf-8")
-    baseline = chosen[0].name
-    drawn = [
+    baseline = plan_policies[0].name
+    drawings = [
         figures.transfer_regret(results.regret),
         figures.cumulative_regret(results.regret),
         figures.per_task_regret(results.regret),
         figures.totals(results.regret, baseline),
     ]
-    for figure in drawn:
+    for figure in drawings:
         figure.save(folder / "figures")
-    sections = [Section(figure.title, "", figure) for figure in drawn]
-    title = f"{len(chosen)} policies on {place.name}"
+    sections = [Section(figure.title, "", figure) for figure in drawings]
+    title = f"{len(plan_policies)} policies on {played_world.name}"
     manifest = {
-        "world": repr(place),
-        **{policy.name: repr(policy) for policy in chosen},
+        "world": repr(played_world),
+        **{policy.name: repr(policy) for policy in plan_policies},
         **{name: str(value) for name, value in sizes.items()},
         "plan": text,
         **versions(),
@@ -118,45 +118,45 @@ def compare(
     return Outcome(f"{title}: total regret ÷ {baseline}'s", path, table)
 
 
-def read_plan(path: Path) -> tuple[dict[str, int], Described, list[Described], str]:
+def read_plan(path: Path) -> tuple[dict[str, int], NameAndOptions, list[NameAndOptions], str]:
     """Sizes, world and policies of a TOML file, and its text."""
     try:
         text = path.read_text(encoding="utf-8")
-        given = tomllib.loads(text)
+        content = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"plan {str(path)!r} cannot be read ({error})") from error
     except tomllib.TOMLDecodeError as error:
-        raise FileError(f"plan {str(path)!r} is no TOML ({error})") from error
-    for key in given:
+        raise FileError(f"plan {str(path)!r} is not valid TOML ({error})") from error
+    for key in content:
         checks.one_of(f"key in {path.name}", key, (*SIZES, "world", "policy"))
-    place = given.get("world", {"name": "synthetic"})
-    if not isinstance(place, dict):
-        raise InputError(f"plan {str(path)!r} must have a [world] table; got {place!r}")
-    rows = given.get("policy", [])
+    world = content.get("world", {"name": "synthetic"})
+    if not isinstance(world, dict):
+        raise InputError(f"plan {str(path)!r} must have a [world] table; got {world!r}")
+    rows = content.get("policy", [])
     if not rows or not all(isinstance(row, dict) and "name" in row for row in rows):
         raise InputError(f"plan {str(path)!r} must have [[policy]] tables, each with a name")
     policies = [(row.pop("name"), row) for row in rows]
     sizes = {
-        name: checks.integer(name, given.get(name, usual), 0 if name == "first_seed" else 1)
-        for name, usual in SIZES.items()
+        name: checks.integer(name, content.get(name, default), 0 if name == "first_seed" else 1)
+        for name, default in SIZES.items()
     }
-    return sizes, (place.pop("name", "synthetic"), place), policies, text
+    return sizes, (world.pop("name", "synthetic"), world), policies, text
 
 
 def make_world(name: str, options: dict[str, Any]) -> World:
     """A world from its name and options."""
     make = WORLDS[checks.one_of("world", name, tuple(WORLDS))]
-    known = inspect.signature(make).parameters
+    parameters = inspect.signature(make).parameters
     for key in options:
-        checks.one_of(f"option of {name}", key, tuple(known))
-    required = [key for key, value in known.items() if value.default is value.empty]
+        checks.one_of(f"option of {name}", key, tuple(parameters))
+    required = [key for key, value in parameters.items() if value.default is value.empty]
     missing = [key for key in required if key not in options]
     if missing:
         raise InputError(f"world {name!r} needs the options {', '.join(missing)}")
     return make(**options)
 
 
-def toml(sizes: dict[str, int], world: Described, policies: Sequence[Described]) -> str:
+def toml(sizes: dict[str, int], world: NameAndOptions, policies: Sequence[NameAndOptions]) -> str:
     """A plan as a file, to be run again."""
     lines = [f"{name} = {value}" for name, value in sizes.items()]
     tables = [("[world]", world), *(("[[policy]]", each) for each in policies)]

@@ -33,15 +33,15 @@ MAIN_SEEDS = 48  # seeds of the main table
 SEEDS_BESIDE_A_GPU = 48  # seeds of tables that the cores play beside it
 FIGURE_SEEDS = 12  # seeds of the figures that show everybody
 FEW_SEEDS = 8  # seeds of studies that take long for each seed
-TUNED, BEST = "P-LinUCB, tuned λ", "LinUCB, best λ"
-GIVEN = "empirical Bayes, units given"
+TUNED_PROJECTION, TUNED_LINUCB = "P-LinUCB, tuned λ", "LinUCB, best λ"
+UNITS_GIVEN = "empirical Bayes, units given"
 BINARY, NO_INTERCEPT = "headstart, binary rewards", "headstart, no intercept"
 
 
 def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.DataFrame]:
     """All studies on synthetic worlds: sections, claims of our own, and the main table."""
     seeds = main_seeds(runner)
-    (table, head, worlds, thompson), groups, curve, interleaved, clicked, few, covered = (
+    (table, head, worlds, thompson), groups, curve, interleaved, click, sparse, coverage = (
         runner.side_by_side(
             main_worlds,
             lambda own: mixture_study(own, "groups"),
@@ -52,10 +52,10 @@ def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.Dat
             lambda own: calibration(own, sizes_of_worlds(own), seeds),
         )
     )
-    studies = [covered, worlds, few, groups, curve, clicked, thompson]
-    sections = [section for found, _ in studies for section in found]
-    order = [worlds, few, groups, curve, interleaved, clicked, covered]
-    return [head, *sections], [claim for _, found in order for claim in found], table
+    studies = [coverage, worlds, sparse, groups, curve, click, thompson]
+    sections = [section for parts, _ in studies for section in parts]
+    order = [worlds, sparse, groups, curve, interleaved, click, coverage]
+    return [head, *sections], [claim for _, parts in order for claim in parts], table
 
 
 Study = tuple[list[Section], list[Claim]]
@@ -63,12 +63,12 @@ Study = tuple[list[Section], list[Claim]]
 
 def main_worlds(runner: Runner) -> tuple[pl.DataFrame, Section, Study, Study]:
     """The main table and its section, the worlds one by one, and the first one by Thompson."""
-    rows, sections, claims, played = [], [], [], []
+    rows, sections, claims, all_results = [], [], [], []
     for name, world in WORLDS.items():
         results, regret = play_world(runner, name, world)
         row = table_row(name, results)
         rows.append(row)
-        played.append(results)
+        all_results.append(results)
         measured = (
             f"÷ LinUCB {row['÷ LinUCB']:.3f}, worst seed {row['worst seed']:.3f}; ÷ Bayes "
             f"oracle {row['÷ Bayes oracle']:.3f}; first ten tasks ÷ LinUCB "
@@ -78,7 +78,7 @@ def main_worlds(runner: Runner) -> tuple[pl.DataFrame, Section, Study, Study]:
         claims.append(our_claim(f"{DEFAULT} never does worse than LinUCB: {name}", measured, holds))
         sections.append(regret_section(f"{DEFAULT}: {name}", "", regret, slug_of(name)))
     table = pl.DataFrame(rows)
-    head = Section(
+    summary = Section(
         f"Beyond the paper: {DEFAULT}",
         "One configuration, the default, in every world, given neither the noise nor anything "
         f"else, on {len(main_seeds(runner))} seeds; the figures below, with everybody, have fewer. "
@@ -91,17 +91,17 @@ def main_worlds(runner: Runner) -> tuple[pl.DataFrame, Section, Study, Study]:
         "seeds.",
         table=table,
     )
-    return table, head, (sections, claims), ([thompson_section(runner, played[0])], [])
+    return table, summary, (sections, claims), ([thompson_section(runner, all_results[0])], [])
 
 
 def thompson_section(runner: Runner, others: Results) -> Section:
     """The default prior sampled, beside the default and LinUCB in the same world."""
     last = (runner.scale.rounds,)
-    sampled = runner.run(
+    thompson = runner.run(
         "beyond-thompson", others.plan.world, [policy("empirical_bayes_ts")], checkpoints=last
     )
-    same = pl.col("seed").is_in(sampled.plan.seeds) & pl.col("policy").is_in(["LinUCB", DEFAULT])
-    regret = pl.concat([others.regret.filter(same), sampled.regret])
+    same = pl.col("seed").is_in(thompson.plan.seeds) & pl.col("policy").is_in(["LinUCB", DEFAULT])
+    regret = pl.concat([others.regret.filter(same), thompson.regret])
     return Section(
         "headstart, Thompson: the default prior, sampled",
         "Scale 1, the belief itself, in the paper's setting.",
@@ -120,14 +120,14 @@ def sizes_of_worlds(runner: Runner) -> dict[str, tuple[World, int]]:
 
 def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl.DataFrame]:
     """One world: the table's policies on many seeds, and everybody's regret on a few."""
-    given = policy("empirical_bayes", GIVEN, units="given", intercept=False)
-    policies = [policy("linucb"), policy("empirical_bayes"), given, policy("bayes_oracle")]
+    given_units = policy("empirical_bayes", UNITS_GIVEN, units="given", intercept=False)
+    policies = [policy("linucb"), policy("empirical_bayes"), given_units, policy("bayes_oracle")]
     rivals = [policy("bias_oful"), policy("projected_linucb")]
     if runner.tune:
         fixed = {"linucb": {"radius": 1.0}, "projected_linucb": {"radius": 1.0}}
         (plain, projected), _ = runner.tune_policies(slug_of(name), world, tuple(fixed), fixed)
-        policies.append(dataclasses.replace(plain, name=BEST))
-        rivals.append(dataclasses.replace(projected, name=TUNED))
+        policies.append(dataclasses.replace(plain, name=TUNED_LINUCB))
+        rivals.append(dataclasses.replace(projected, name=TUNED_PROJECTION))
     seeds, last = main_seeds(runner), (runner.scale.rounds,)
     results = runner.run(slug_of(name), world, policies, seeds=seeds, checkpoints=last)
     first = seeds[:FIGURE_SEEDS]
@@ -139,7 +139,7 @@ def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl
 def table_row(name: str, results: Results) -> dict[str, Any]:
     """A row of the main table."""
     totals = results.totals()
-    names = [name for name in ("Bayes oracle", "LinUCB", BEST) if name in totals["policy"]]
+    names = [name for name in ("Bayes oracle", "LinUCB", TUNED_LINUCB) if name in totals["policy"]]
     against = {baseline: Ratios(totals, baseline) for baseline in names}
     first = Ratios(results.totals(stop=10))
     return {
@@ -147,8 +147,8 @@ def table_row(name: str, results: Results) -> dict[str, Any]:
         **{f"÷ {baseline}": against[baseline][DEFAULT] for baseline in names},
         "first ten tasks": first[DEFAULT],
         "worst seed": against["LinUCB"].rows[DEFAULT]["worst"],
-        "÷ Bayes oracle, units given": against["Bayes oracle"][GIVEN],
-        "first ten tasks, units given": first[GIVEN],
+        "÷ Bayes oracle, units given": against["Bayes oracle"][UNITS_GIVEN],
+        "first ten tasks, units given": first[UNITS_GIVEN],
     }
 
 
@@ -158,8 +158,8 @@ MIXTURES = {
         "in groups",
         "come in groups",
         "Three groups of tasks, each near a three-dimensional affine subspace of its own, "
-        "their means 1 apart. The mixture finds the groups, and a task's rewards tell which "
-        "it belongs to.",
+        "their means 1 apart. The mixture finds the groups, and a task's rewards "
+        "determine which it belongs to.",
     ),
     "curve": (
         CURVED,
@@ -217,26 +217,26 @@ def clicks(runner: Runner) -> Study:
     jobs = [(CLICKS, seed, runner.scale.tasks, runner.scale.rounds) for seed in seeds]
     oracle = runner.play_seeds("beyond-clicks-oracle", play_logistic_oracle, jobs)
     totals = results.totals().sort("seed")
-    ours, logistic, without, lone = (
+    default, binary, no_intercept, linucb = (
         totals.filter(policy=name)["total"].to_numpy()
         for name in (DEFAULT, BINARY, NO_INTERCEPT, "LinUCB")
     )
-    ratio, lost, lost_by_link, lost_without = (
-        ours.sum() / lone.sum(),
-        *(each.sum() / oracle.sum() for each in (ours, logistic, without)),
+    ratio, loss, binary_loss, plain_loss = (
+        default.sum() / linucb.sum(),
+        *(each.sum() / oracle.sum() for each in (default, binary, no_intercept)),
     )
     text = (
         f"Rewards are 1 with probability 1/(1 + exp(−{CLICKS.logistic:g} xᵀθ)), else 0. Over "
         f"{len(seeds)} seeds the total regret of the default, a linear model with an intercept, is "
-        f"{ratio:.3f} × LinUCB's, and {lost:.2f} × that of an oracle that is given the mean, the "
-        f"covariance and the logistic link. Without the intercept it is {lost_without:.2f} × the "
-        f'oracle\'s, and with reward="binary", a logistic model, {lost_by_link:.2f} ×.'
+        f"{ratio:.3f} × LinUCB's, and {loss:.2f} × that of an oracle that is given the mean, the "
+        f"covariance and the logistic link. Without the intercept it is {plain_loss:.2f} × the "
+        f'oracle\'s, and with reward="binary", a logistic model, {binary_loss:.2f} ×.'
     )
     claim = our_claim(
         "Rewards of 0 and 1 work too",
-        f"÷ LinUCB {ratio:.3f}; ÷ an oracle given μ, Σ and the link {lost:.2f}, with "
-        f'reward="binary" {lost_by_link:.2f}',
-        bool((ours <= 1.02 * lone).all()),
+        f"÷ LinUCB {ratio:.3f}; ÷ an oracle given μ, Σ and the link {loss:.2f}, with "
+        f'reward="binary" {binary_loss:.2f}',
+        bool((default <= 1.02 * linucb).all()),
     )
     figure = figures.totals(results.regret, name="beyond-clicks-totals")
     return [Section(f"{DEFAULT}: clicks", text, figure, level=2)], [claim]
@@ -245,10 +245,10 @@ def clicks(runner: Runner) -> Study:
 def ratings(runner: Runner) -> tuple[list[Section], list[Claim]]:
     """MovieLens: the default against the tuned, and what better features add."""
     sections, claims = [], []
-    tuned = shipped_policies("movielens", ("linucb", "bias_oful", "projected_linucb"))
+    tuned_policies = shipped_policies("movielens", ("linucb", "bias_oful", "projected_linucb"))
     for group in ("men", "women"):
         world = MovieLens(group=group, data=runner.data)
-        policies = (*tuned, policy("empirical_bayes"))
+        policies = (*tuned_policies, policy("empirical_bayes"))
         results, tasks = play_users(runner, f"beyond-movielens-{group}", world, policies)
         against = Ratios(results.totals())
         best = min(("B-OFUL", "P-LinUCB"), key=lambda name: against[name])
@@ -274,7 +274,7 @@ def ratings(runner: Runner) -> tuple[list[Section], list[Claim]]:
 
 def better_features(runner: Runner) -> Section:
     """What an intercept and features learned from past users add."""
-    rows, ours = [], "empirical Bayes, regret a user"
+    rows, column = [], "empirical Bayes, regret a user"
     policies = (policy("linucb"), policy("empirical_bayes", intercept=False))
     contents = {"genres": "18 genres", "learned": "11 learned", "both": "both"}
     for what, intercept in itertools.product(contents, (False, True)):
@@ -287,11 +287,11 @@ def better_features(runner: Runner) -> Section:
                 "features": contents[what],
                 "intercept": "yes" if intercept else "no",
                 "LinUCB, regret a user": mean["LinUCB"] / tasks,
-                ours: mean["empirical Bayes"] / tasks,
+                column: mean["empirical Bayes"] / tasks,
             }
         )
     table = pl.DataFrame(rows)
-    table = table.with_columns((pl.col(ours) / rows[0][ours]).alias("÷ genres alone"))
+    table = table.with_columns((pl.col(column) / rows[0][column]).alias("÷ genres alone"))
     return Section(
         "MovieLens: better features",
         "Genres explain little of a rating. Here are the same users with a constant feature, and "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -15,9 +16,6 @@ from headstart.lab.studies.outcome import Ratios, our_claim, regret_section
 from headstart.lab.studies.runner import FULL, Runner
 from headstart.worlds.synthetic import Synthetic
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 __all__ = ["SPARSE_WORLDS", "SparseWorld", "few_tasks"]
 
 FULL_COVARIANCE = "full covariance alone"
@@ -25,18 +23,17 @@ FULL_COVARIANCE = "full covariance alone"
 
 @dataclasses.dataclass(frozen=True)
 class SparseWorld:
-    """A world with its own numbers of tasks and rounds, and what the default is held to.
+    """A world with its own numbers of tasks and rounds, and limits for the regret of the default.
 
-    ``most`` is its largest total regret as a multiple of that of the full covariance alone, and
-    ``last`` the largest regret of the last quarter of the tasks as a multiple of the Bayes
-    oracle's.
+    ``max_ratio`` limits its total regret as a multiple of that of the full covariance alone, and
+    ``max_last_quarter`` that of the last quarter of the tasks as a multiple of the Bayes oracle's.
     """
 
     world: Synthetic
     tasks: int
     rounds: int
-    most: float
-    last: float | None = None
+    max_ratio: float
+    max_last_quarter: float | None = None
 
 
 SPARSE_WORLDS = {
@@ -44,11 +41,14 @@ SPARSE_WORLDS = {
         Synthetic(dim=100, rank=5, arms=10, noise=0.2, inside=0.4, outside=0.01, offset=0.8),
         tasks=200,
         rounds=150,
-        most=0.75,
-        last=1.4,
+        max_ratio=0.75,
+        max_last_quarter=1.4,
     ),
     "short": SparseWorld(
-        Synthetic(rank=5, arms=10, noise=0.3, contexts="sphere"), tasks=600, rounds=25, most=0.95
+        Synthetic(rank=5, arms=10, noise=0.3, contexts="sphere"),
+        tasks=600,
+        rounds=25,
+        max_ratio=0.95,
     ),
 }
 
@@ -56,8 +56,8 @@ SPARSE_WORLDS = {
 def few_tasks(runner: Runner, seeds: Sequence[int]) -> tuple[list[Section], list[Claim]]:
     """The default against the same without low-rank candidates, in worlds of few or short tasks."""
     rows, sections, claims = [], [], []
-    alone = policy("empirical_bayes", FULL_COVARIANCE, low_rank=False)
-    policies = (policy("linucb"), policy("empirical_bayes"), alone, policy("bayes_oracle"))
+    full = policy("empirical_bayes", FULL_COVARIANCE, low_rank=False)
+    policies = (policy("linucb"), policy("empirical_bayes"), full, policy("bayes_oracle"))
     for name, sparse in SPARSE_WORLDS.items():
         tasks = max(4, sparse.tasks * min(runner.scale.tasks, FULL.tasks) // FULL.tasks)
         results = runner.run(
@@ -103,13 +103,15 @@ def sparse_row(name: str, results: Results, tasks: int) -> dict[str, Any]:
 def sparse_claim(name: str, sparse: SparseWorld, row: dict[str, Any]) -> Claim:
     """What the default is held to in one of the worlds."""
     total, last = row["÷ full covariance"], row["last quarter ÷ Bayes oracle"]
-    held = total <= sparse.most and (sparse.last is None or last <= sparse.last)
-    wanted = f"at most {sparse.most} × the full covariance"
-    if sparse.last is not None:
-        wanted += f", the last quarter {sparse.last} × the Bayes oracle"
+    holds = total <= sparse.max_ratio and (
+        sparse.max_last_quarter is None or last <= sparse.max_last_quarter
+    )
+    requirement = f"at most {sparse.max_ratio} × the full covariance"
+    if sparse.max_last_quarter is not None:
+        requirement += f", the last quarter {sparse.max_last_quarter} × the Bayes oracle"
     measured = (
         f"÷ full covariance {total:.3f}, worst seed {row['worst seed']:.3f}; last quarter ÷ Bayes "
         f"oracle {last:.3f}"
     )
-    claim = f"Low-rank candidates help, {name}: {wanted}"
-    return our_claim(claim, measured, held)
+    claim = f"Low-rank candidates help, {name}: {requirement}"
+    return our_claim(claim, measured, holds)

@@ -36,8 +36,8 @@ def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
     """Regret curves for each group of users."""
     # Users with fewer ratings than any that is reported on.
     others = MovieLens(min_ratings=150, max_ratings=249, data=runner.data)
-    tuned, tuning = runner.tune_policies("movielens", others, WITHOUT_TRUTH)
-    scale = next(each.options["scale"] for each in tuned if each.algorithm == "meta_ts")
+    tuned_policies, tuning = runner.tune_policies("movielens", others, WITHOUT_TRUTH)
+    scale = next(each.options["scale"] for each in tuned_policies if each.algorithm == "meta_ts")
     ridge = policy("meta_ts", "M-TS, ridge", estimate="ridge", scale=scale)
     occupations = list(MovieLens(data=runner.data).groups("occupation"))
     groups: list[str] = ["men", "women", *occupations[: 1 if not runner.tune else 3]]
@@ -48,9 +48,9 @@ def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
     for group in groups:
         world, title = MovieLens(group=group, data=runner.data), f"MovieLens, {group}"
         name = "movielens-" + "".join(letter if letter.isalnum() else "-" for letter in group)
-        played, tasks = play_users(runner, name, world, (*tuned, ridge))
-        printed, _ = play_users(runner, f"{name}-printed", world, printed_policies())
-        results[group] = played
+        group_results, tasks = play_users(runner, name, world, (*tuned_policies, ridge))
+        printed_results, _ = play_users(runner, f"{name}-printed", world, printed_policies())
+        results[group] = group_results
         users = world.population(0).tasks
         sections += [
             Section(
@@ -58,24 +58,24 @@ def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
                 f"{tasks} of {users} users with 250 ratings or more, 10 rated movies a round; "
                 f"contexts are {GENRES} genre flags divided by their norm; regret is the best "
                 f"rating on offer minus that of the pick, ratings scaled to [0, 1]. {how}",
-                figures.transfer_regret(played.regret, f"{name}-rounds"),
+                figures.transfer_regret(group_results.regret, f"{name}-rounds"),
             ),
             Section(
                 f"{title}: cumulative regret against users",
                 "",
-                figures.cumulative_regret(played.regret, f"{name}-tasks"),
+                figures.cumulative_regret(group_results.regret, f"{name}-tasks"),
             ),
             Section(
                 f"{title}: total regret against LinUCB's",
                 "",
-                figures.totals(played.regret, name=f"{name}-totals"),
+                figures.totals(group_results.regret, name=f"{name}-totals"),
             ),
             Section(
                 f"{title}: the paper's printed constants",
                 "Algorithms 1 to 3 as printed, nothing tuned.",
                 [
-                    figures.transfer_regret(printed.regret, f"{name}-printed-rounds"),
-                    figures.totals(printed.regret, name=f"{name}-printed-totals"),
+                    figures.transfer_regret(printed_results.regret, f"{name}-printed-rounds"),
+                    figures.totals(printed_results.regret, name=f"{name}-printed-totals"),
                 ],
             ),
         ]

@@ -61,11 +61,11 @@ def our_claim(claim: str, measured: str, holds: bool) -> Claim:
 
 def regret_section(title: str, text: str, regret: pl.DataFrame, name: str) -> Section:
     """A section with total regret and the regret of each task."""
-    drawn = [
+    drawings = [
         figures.totals(regret, name=f"{name}-totals"),
         figures.per_task_regret(regret, name=f"{name}-per-task"),
     ]
-    return Section(title, text, drawn, level=2)
+    return Section(title, text, drawings, level=2)
 
 
 def tuning_sections(title: str, text: str, tuning: Tuning | None, name: str) -> list[Section]:

@@ -100,63 +100,68 @@ def remove_results(folder: Path) -> None:
 
 def collect(runner: Runner, study: str) -> Iterator[Findings]:
     """Run a study, or all of them one after another."""
-    wanted = {study} if study != "all" else set(STUDIES)
-    if wanted & {"synthetic", "subspace"}:
-        tuned, tuning = synthetic.play_all(runner)
-    if "synthetic" in wanted:
-        printed, as_printed = synthetic.play_printed(runner)
+    studies = {study} if study != "all" else set(STUDIES)
+    if studies & {"synthetic", "subspace"}:
+        results, tuning = synthetic.play_all(runner)
+    if "synthetic" in studies:
+        printed, printed_sections = synthetic.play_printed(runner)
         yield Findings(
-            [*synthetic.comparison(runner, tuned, tuning), synthetic.bounds(tuned), *as_printed],
-            claims.synthetic_claims(tuned, printed),
+            [
+                *synthetic.comparison(runner, results, tuning),
+                synthetic.bounds(results),
+                *printed_sections,
+            ],
+            claims.synthetic_claims(results, printed),
             "synthetic: total regret ÷ LinUCB's",
-            ratios(tuned),
+            ratios(results),
         )
-    if "ranks" in wanted:
-        swept, sections = synthetic.rank_sweep(runner)
-        means = swept.group_by("policy", "q").agg(total=pl.col("total").mean()).sort("policy", "q")
-        yield Findings(sections, claims.rank_claims(swept), "ranks: mean total regret", means)
-    if "subspace" in wanted:
-        title, table = "subspace: total regret ÷ B-OFUL's", ratios(tuned, "B-OFUL")
-        yield Findings([synthetic.subspace(tuned)], claims.subspace_claims(tuned), title, table)
-    if "movielens" in wanted:
+    if "ranks" in studies:
+        totals, sections = synthetic.rank_sweep(runner)
+        means = totals.group_by("policy", "q").agg(total=pl.col("total").mean()).sort("policy", "q")
+        yield Findings(sections, claims.rank_claims(totals), "ranks: mean total regret", means)
+    if "subspace" in studies:
+        title, table = "subspace: total regret ÷ B-OFUL's", ratios(results, "B-OFUL")
+        yield Findings([synthetic.subspace(results)], claims.subspace_claims(results), title, table)
+    if "movielens" in studies:
         groups, sections = movielens.comparison(runner)
-        settled = claims.movielens_claims(groups, movielens.singular_share(runner))
-        settled += claims.more_claims(runner) if study == "all" else []
+        study_claims = claims.movielens_claims(groups, movielens.singular_share(runner))
+        study_claims += claims.more_claims(runner) if study == "all" else []
         title, table = "MovieLens, men: total regret ÷ LinUCB's", ratios(groups["men"])
-        yield Findings(sections, settled, title, table)
-    if "beyond" in wanted:
-        sections, ours, table = extensions.synthetic_worlds(runner)
+        yield Findings(sections, study_claims, title, table)
+    if "beyond" in studies:
+        sections, own_claims, table = extensions.synthetic_worlds(runner)
         if study == "all" or runner.data is not None:
             more, others = extensions.ratings(runner)
-            sections, ours = [*sections, *more], [*ours, *others]
+            sections, own_claims = [*sections, *more], [*own_claims, *others]
         text = "What headstart's own algorithms are held to, by the same kind of measurement."
-        held = Section("Beyond the paper: what holds", text, claims=ours)
+        claims_section = Section("Beyond the paper: what holds", text, claims=own_claims)
         title = f"beyond the paper, {DEFAULT}: total regret ÷ the baseline's"
-        yield Findings([*sections, held], [], title, table)
+        yield Findings([*sections, claims_section], [], title, table)
 
 
 def write(runner: Runner, findings: Sequence[Findings], arguments: dict[str, Any]) -> Outcome:
     """Write figures and report; the first study's table is the main one."""
     sections = [section for study in findings for section in study.sections]
-    settled = [claim for study in findings for claim in study.claims]
+    all_claims = [claim for study in findings for claim in study.claims]
     for section in sections:
         for figure in section.figures:
             figure.save(runner.folder / "figures")
     scale = runner.scale
     if arguments["study"] == "beyond":  # whose main table has more seeds than the paper's figures
         scale = dataclasses.replace(scale, seeds=len(extensions.main_seeds(runner)))
-    if settled:
+    if all_claims:
         text = (
             "Every claim that an experiment can settle: what we measured, and whether it holds. "
             "Intervals are 95 %, paired over seeds."
         )
-        sections.insert(0, Section("The paper's claims", text, claims=settled))
-    tuned = f"{scale.held_out_seeds[0]}–{scale.held_out_seeds[-1]}" if runner.tune else "none"
+        sections.insert(0, Section("The paper's claims", text, claims=all_claims))
+    held_out = scale.held_out_seeds
+    tuning_seeds = f"{held_out[0]}–{held_out[-1]}" if runner.tune else "none"
     manifest = {
         "command": command(arguments),
         "size": f"{scale.seeds} seeds × {scale.tasks} tasks × {scale.rounds} rounds",
         "reported seeds": f"{scale.reported_seeds[0]}–{scale.reported_seeds[-1]}",
-        "tuning seeds": tuned,
+        "tuning seeds": tuning_seeds,
         "world": repr(synthetic.WORLD),
         **versions(),
     }
@@ -164,15 +169,15 @@ def write(runner: Runner, findings: Sequence[Findings], arguments: dict[str, Any
     if not runner.tune:
         intro = "A quick look, with fewer seeds and tasks than the paper's: " + intro
     path = write_report(runner.folder / "report.html", TITLE, sections, manifest, intro)
-    return Outcome(f"{findings[0].title}, {scale.seeds} seeds", path, findings[0].table, settled)
+    return Outcome(f"{findings[0].title}, {scale.seeds} seeds", path, findings[0].table, all_claims)
 
 
 def command(arguments: dict[str, Any]) -> str:
     """The command that does the same."""
     words = ["headstart reproduce", arguments["study"]]
     words += ["--quick"] if arguments["quick"] else []
-    given = {name: arguments[name] for name in ("seeds", "tasks")}
-    words += [f"--{name} {value}" for name, value in given.items() if value is not None]
+    sizes = {name: arguments[name] for name in ("seeds", "tasks")}
+    words += [f"--{name} {value}" for name, value in sizes.items() if value is not None]
     words += [f"--engine {arguments['engine']}"] if arguments["engine"] != "auto" else []
     return " ".join(words)
 
@@ -189,9 +194,9 @@ def rebuild(folder: str | os.PathLike[str], execution: Execution | None = None) 
     """
     home = Path(folder)
     execution = Execution() if execution is None else execution
-    stored = dataclasses.replace(execution, stored_only=True)
+    from_disk = dataclasses.replace(execution, stored_only=True)
     if (home / PLAN).exists():
-        return compare(home / PLAN, out=home, execution=stored)
+        return compare(home / PLAN, out=home, execution=from_disk)
     try:
         arguments = json.loads((home / ARGUMENTS).read_text())
     except (OSError, ValueError) as error:
@@ -199,5 +204,5 @@ def rebuild(folder: str | os.PathLike[str], execution: Execution | None = None) 
             f"folder {str(home)!r} must be one that 'headstart reproduce' or 'compare' filled; "
             f"it has no readable {ARGUMENTS} or {PLAN}"
         ) from error
-    stored = dataclasses.replace(stored, engine=arguments.pop("engine", "auto"))
-    return reproduce(**arguments, out=home, execution=stored)
+    from_disk = dataclasses.replace(from_disk, engine=arguments.pop("engine", "auto"))
+    return reproduce(**arguments, out=home, execution=from_disk)

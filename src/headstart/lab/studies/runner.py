@@ -113,14 +113,14 @@ class Runner:
         store = Store(self.folder / name)
         keys = [fingerprint((version("headstart"), play.__name__, job)) for job in jobs]
         results = [store.read(key) for key in keys]
-        missing = [at for at, stored in enumerate(results) if not stored]
+        missing = [at for at, arrays in enumerate(results) if not arrays]
         if self.execution.stored_only:
             check_stored(store.folder, len(missing), len(jobs))
-        played = map_jobs(play, [jobs[at] for at in missing], self.execution)
-        for at, result in zip(missing, played, strict=True):
+        new_results = map_jobs(play, [jobs[at] for at in missing], self.execution)
+        for at, result in zip(missing, new_results, strict=True):
             results[at] = {"result": result}
             store.write(keys[at], {"result": result})
-        return np.stack([stored["result"] for stored in results if stored])
+        return np.stack([arrays["result"] for arrays in results if arrays])
 
     def side_by_side(self, *parts: Callable[[Runner], Any]) -> list[Any]:
         """What parts of a study return, each given a runner.
@@ -168,12 +168,11 @@ class Runner:
 
 def shipped_policies(study: str, algorithms: Sequence[str]) -> tuple[NamedPolicy, ...]:
     """Policies with the options that a full run has tuned, which come with headstart."""
-    known = tuned_options()[study]
-    return tuple(policy(name, **known[name]) for name in algorithms)
+    options = tuned_options()[study]
+    return tuple(policy(name, **options[name]) for name in algorithms)
 
 
 def tuned_options() -> dict[str, dict[str, dict[str, Any]]]:
     """Options tuned by a full run (``headstart reproduce all``), by study and algorithm."""
     text = resources.files("headstart.lab.studies").joinpath("tuned.json").read_text()
-    known: dict[str, dict[str, dict[str, Any]]] = json.loads(text)
-    return known
+    return json.loads(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,10 +15,8 @@ from headstart.lab.policies import PAPER, NamedPolicy, policy
 from headstart.lab.report import Section
 from headstart.lab.studies.outcome import tuning_sections
 from headstart.lab.studies.runner import Runner
+from headstart.lab.tuning import Tuning
 from headstart.worlds.synthetic import Synthetic
-
-if TYPE_CHECKING:
-    from headstart.lab.tuning import Tuning
 
 __all__ = ["WORLD", "bounds", "comparison", "play_all", "play_printed", "rank_sweep", "subspace"]
 
@@ -64,7 +62,7 @@ def comparison(runner: Runner, results: Results, tuning: Tuning | None) -> list[
         ),
         Section(
             "Where transfer begins to help",
-            "Regret of each task. The projection policies look for a subspace once as many tasks "
+            "Regret of each task. The projection policies estimate a subspace once as many tasks "
             "have finished as there are features.",
             figures.per_task_regret(results.regret, name="synthetic-per-task"),
         ),
@@ -90,7 +88,7 @@ def play_printed(runner: Runner) -> tuple[Results, list[Section]]:
             "Expected transfer regret, the paper's printed constants",
             "Algorithms 1 to 3 as printed, nothing tuned: the radius without its square root and "
             "without R, the raw eigengap, CCIPCA, the Thompson scale of the analysis, λ₂ = 1/V² "
-            "and λ₁ = 100 (the paper asks for λ₁ ≫ λ₂), V = 1, δ = 1/n.",
+            "and λ₁ = 100 (the paper requires λ₁ ≫ λ₂), V = 1, δ = 1/n.",
             figures.transfer_regret(results.regret, "printed-rounds"),
         ),
         Section(
@@ -125,13 +123,13 @@ def rank_sweep(runner: Runner) -> tuple[pl.DataFrame, list[Section]]:
     ranks = sorted({dim - q for q in range(0, dim, runner.scale.rank_step)} | {WORLD.rank})
     fixed = {"lam1": 100.0, "lam2": 1.0}
     totals = sweep(runner, "ranks", ranks, {DATA: {}, FIXED: fixed})
-    printed = sweep(
+    printed_totals = sweep(
         runner,
         "ranks-printed",
         ranks,
         {"printed radius, λ₁ = 100, λ₂ = 1": {**fixed, "radius": "paper"}},
     )
-    drawn = [
+    drawings = [
         figures.rank_sweep(totals.filter(pl.col("policy") == form), true=true, name=name)
         for form, name in ((DATA, "ranks"), (FIXED, "ranks-fixed"))
     ]
@@ -142,12 +140,12 @@ def rank_sweep(runner: Runner) -> tuple[pl.DataFrame, list[Section]]:
             f"{true}. At q = 0 it is LinUCB with λ₂. With λ's fixed, projecting away a "
             "direction that tasks do differ in is costly; with λ's from data, λ₁ falls where the "
             "projection is wrong, and the mistake costs little.",
-            drawn,
+            drawings,
         ),
         Section(
             "Total regret against the rank of the projection, the paper's printed constants",
             "The same with the radius as printed.",
-            figures.rank_sweep(printed, true=true, name="printed-ranks"),
+            figures.rank_sweep(printed_totals, true=true, name="printed-ranks"),
         ),
     ]
 
@@ -198,13 +196,13 @@ def bounds(results: Results) -> Section:
             ("LinUCB's bound (p = d)", WORLD.dim, lam2),
         )
     }
-    held = all((np.asarray(line) >= oracle["high"].to_numpy()).all() for line in lines.values())
+    holds = all((np.asarray(line) >= oracle["high"].to_numpy()).all() for line in lines.values())
     return Section(
         "The bound beside the curve",
-        "Theorem 1 with explicit constants (corrected as the documentation tells), for a known "
+        "Theorem 1 with explicit constants (corrected as documented), for a known "
         "plane and mean, beside the regret of the oracle that knows them (with a tuned radius, "
         "which is smaller than the theorem's); and the same bound without a plane. The bounds "
-        + ("hold, and are loose" if held else "do not hold here")
+        + ("hold, and are loose" if holds else "do not hold here")
         + ": they show how regret grows, not how much there is. With a learned plane the analysis "
         "promises nothing at this size.",
         figures.with_bound(oracle, lines, "projection oracle", name="bound"),

@@ -87,7 +87,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(header: dict[str, Any]) -> Layout:
-    """The layout that a header tells, if it makes sense."""
+    """The layout that a header describes, checked."""
     return Layout(
         checks.integer("dim", header["dim"], 1),
         checks.one_of("precision", header["precision"], PRECISIONS),

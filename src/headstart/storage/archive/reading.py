@@ -189,9 +189,9 @@ class EvidenceFile:
             content = self._verified_bytes(
                 self._lookup_at, LOOKUP_BYTES * len(self), self._lookup_digest, "hashes of ids"
             )
-            split = HASH.itemsize * len(self)
+            hash_bytes = HASH.itemsize * len(self)
             hashes = np.frombuffer(content, HASH, len(self))
-            places = np.frombuffer(content, NUMBER, offset=split)
+            places = np.frombuffer(content, NUMBER, offset=hash_bytes)
             with atomic.explain_read_errors(self._source, WANT):
                 inside = not len(self) or (places.min() >= 0 and places.max() < len(self))
                 if not inside or (np.bincount(places, minlength=len(self)) != 1).any():
@@ -277,7 +277,7 @@ class EvidenceFile:
         with atomic.explain_read_errors(self._source, WANT):
             ids: list[str] = json.loads(text)
             if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
-                raise ValueError(f"the ids in block {number} are no texts")
+                raise ValueError(f"the ids in block {number} are not texts")
             if len(ids) != block.tasks:
                 raise ValueError(f"{len(ids)} ids for {block.tasks} tasks")
             if ids and not (min(map(len, ids)) >= 1 and max(map(len, ids)) <= 1000):

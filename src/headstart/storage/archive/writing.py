@@ -64,9 +64,10 @@ def write_evidence(
 
     Notes
     -----
-    Single precision has two limits. Counts of rounds are exact up to 16,777,216. And noise is told
-    from the rewards' squares less what is explained: where it is a hundredth of the rewards, R is
-    right to five digits; where a thousandth, to two or three; where less, rounding hides it.
+    Single precision has two limits. Counts of rounds are exact up to 16,777,216. And noise is
+    computed from the rewards' squares less what is explained: where it is a hundredth of the
+    rewards, R is right to five digits; where a thousandth, to two or three; where less, rounding
+    hides it.
 
     That an id came twice is found at the end, when all have been seen.
     """

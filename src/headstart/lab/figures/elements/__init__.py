@@ -1,4 +1,4 @@
-"""What figures are made of: axes, styles, text, panels of lines, rows of intervals, statistics.
+"""Parts of figures: axes, styles, text, panels of lines, rows of intervals, statistics.
 
 Each figure itself is a file of :mod:`headstart.lab.figures`.
 """

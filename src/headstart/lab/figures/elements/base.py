@@ -35,8 +35,8 @@ __all__ = [
 #: Widths of one and of two columns of a paper, in inches.
 SINGLE, DOUBLE = 3.5, 7.0
 # Round numbers for a logarithmic axis, from coarse to fine: within a decade, then at even steps.
-DECADES = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
-STEPS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+DIGITS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
+EVEN_STEPS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -139,10 +139,10 @@ def log_ticks(low: float, high: float) -> list[float]:
     """
     low, high = 0.98 * low, 1.02 * high
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    sets = [[digit * 10.0**power for power in powers for digit in digits] for digits in DECADES]
+    sets = [[digit * 10.0**power for power in powers for digit in digits] for digits in DIGITS]
     sets += [
         [step * at for at in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        for step in STEPS
+        for step in EVEN_STEPS
         if (high - low) / step < 20
     ]
     for places in sets:

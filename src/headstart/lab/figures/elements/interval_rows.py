@@ -45,8 +45,8 @@ class IntervalPoint(NamedTuple):
     @property
     def numbers(self) -> list[float]:
         """All numbers of the row that are known."""
-        known = (self.value, self.low, self.high, *(other for _, other in self.others))
-        return [number for number in known if number is not None]
+        values = (self.value, self.low, self.high, *(other for _, other in self.others))
+        return [number for number in values if number is not None]
 
 
 class IntervalPanel(NamedTuple):
@@ -174,15 +174,15 @@ class IntervalRows:
         places[0].set_ylim(self.bottom, -0.7)
         handles = {series: handles[series] for series in self.styles if series in handles}
         if self.legend is not None:
-            looks = ({"marker": "o", "markersize": 4}, {"marker": "x", "linewidth": 0})
+            marker_styles = ({"marker": "o", "markersize": 4}, {"marker": "x", "linewidth": 0})
             handles = {
-                name: Line2D([], [], color="0.35", **look)  # type: ignore[arg-type]
-                for name, look in zip(self.legend, looks, strict=True)
+                name: Line2D([], [], color="0.35", **style)  # type: ignore[arg-type]
+                for name, style in zip(self.legend, marker_styles, strict=True)
             }
         if self.legend or not self.single:
             columns = min(6, len(handles))
-            shown = list(handles.values()), list(handles)
-            drawing.legend(*shown, loc="outside lower center", ncols=columns)
+            entries = list(handles.values()), list(handles)
+            drawing.legend(*entries, loc="outside lower center", ncols=columns)
         return drawing
 
     def explore(self) -> Any:
@@ -312,11 +312,11 @@ def bar_figure(
 
         drawing = Drawing(figsize=(DOUBLE, 2.2), layout="constrained")
         place = drawing.subplots()
-        drawn = place.bar(range(len(bars)), list(bars.values()), width=0.92, color=colour)
-        place.bar_label(drawn, texts, padding=2, fontsize=7)
+        rectangles = place.bar(range(len(bars)), list(bars.values()), width=0.92, color=colour)
+        place.bar_label(rectangles, texts, padding=2, fontsize=7)
         crowded = len(bars) * max(map(len, bars), default=0) > 100
-        written = [label.replace("–", "–\n") if crowded else label for label in bars]
-        place.set_xticks(range(len(bars)), written)
+        labels = [label.replace("–", "–\n") if crowded else label for label in bars]
+        place.set_xticks(range(len(bars)), labels)
         place.set_xlabel(axes[0])
         place.set_ylabel(axes[1])
         place.margins(x=0.01, y=0.12)

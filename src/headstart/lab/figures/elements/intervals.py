@@ -6,6 +6,7 @@ rounds of one seed, which share a population.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headstart.algorithms import DEFAULT
@@ -13,8 +14,6 @@ from headstart.errors import InputError
 from headstart.lab.figures.elements.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import polars as pl
 
 __all__ = ["check_table", "describe_seeds", "mean_over_seeds", "paired_ratios", "t_quantile"]
@@ -87,8 +86,10 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
 
     below = totals.filter(pl.col("policy") == baseline).select("seed", below="total")
     if below.is_empty():
-        known = ", ".join(sorted(totals["policy"].unique().to_list()))
-        raise InputError(f"baseline must be one of the policies played ({known}); got {baseline!r}")
+        policies = ", ".join(sorted(totals["policy"].unique().to_list()))
+        raise InputError(
+            f"baseline must be one of the policies played ({policies}); got {baseline!r}"
+        )
     pairs = totals.join(below, on="seed").with_columns(own=pl.col("total") / pl.col("below"))
     rows = []
     for (policy,), part in pairs.sort("policy", "seed").group_by("policy", maintain_order=True):
@@ -115,9 +116,13 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
     return table.sort(pl.col("policy") != DEFAULT, "ratio", "policy")
 
 
-def describe_seeds(table: pl.DataFrame) -> tuple[str, bool]:
-    """The number of seeds behind a table in words, and whether it has intervals."""
+def describe_seeds(
+    table: pl.DataFrame,
+    intervals: str = "bands are 95 % intervals over seeds",
+    without: str = "no intervals",
+) -> str:
+    """The number of seeds behind a table, and its ``intervals`` or that it is ``without``."""
     counts = sorted(table["seeds"])
     least, most = counts[0], counts[-1]
-    words = count(most, "seed") if least == most else f"{least} to {most} seeds"
-    return words, most > 1
+    seeds = count(most, "seed") if least == most else f"{least} to {most} seeds"
+    return f"{seeds}, {intervals if most > 1 else without}"

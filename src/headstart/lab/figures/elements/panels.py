@@ -57,8 +57,8 @@ class Panel:
         A few words above the axes.
     notes
         What to point out.
-    known
-        Looks that differ from the usual.
+    style_overrides
+        Styles that differ from the usual ones.
     """
 
     table: pl.DataFrame
@@ -69,13 +69,13 @@ class Panel:
     zero: bool = False
     heading: str = ""
     notes: tuple[Note, ...] = ()
-    known: dict[str, Style] = dataclasses.field(default_factory=dict)
+    style_overrides: dict[str, Style] = dataclasses.field(default_factory=dict)
 
     @property
     def styles(self) -> dict[str, Style]:
         """The style of each line, in legend order."""
         usual = assign_styles(self.table["policy"].to_list())
-        return {name: self.known.get(name, style) for name, style in usual.items()}
+        return {name: self.style_overrides.get(name, style) for name, style in usual.items()}
 
     @property
     def floor(self) -> float:
@@ -114,7 +114,7 @@ def summary_table(panel: Panel, most: int = 5) -> pl.DataFrame:
     import polars as pl
 
     places = panel.table[panel.x].unique().sort().to_list()
-    shown = [places[at] for at in evenly_spaced(len(places), most)]
+    columns = [places[at] for at in evenly_spaced(len(places), most)]
     rows = []
     for name in panel.styles:
         points = {
@@ -125,7 +125,7 @@ def summary_table(panel: Panel, most: int = 5) -> pl.DataFrame:
             f"{panel.x} {number(int(place) if place == int(place) else place)}": points.get(
                 place, "–"
             )
-            for place in shown
+            for place in columns
         }
         rows.append({"policy": name, **cells})
     return pl.DataFrame(rows)
@@ -218,11 +218,11 @@ def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
     total = len(panel.styles)
     for place, (name, style, points) in enumerate(panel.lines(floor)):
         x, mean = points[panel.x].to_numpy(), points["mean"].to_numpy()
-        known = points.drop_nulls(["low", "high"])
+        band = points.drop_nulls(["low", "high"])
         axes.fill_between(
-            known[panel.x].to_numpy(),
-            known["low"].to_numpy(),
-            known["high"].to_numpy(),
+            band[panel.x].to_numpy(),
+            band["low"].to_numpy(),
+            band["high"].to_numpy(),
             color=style.colour,
             alpha=0.2,
             linewidth=0,
@@ -292,14 +292,14 @@ def explore_panels(panels: Sequence[Panel], same_y: bool) -> Any:
         horizontal_spacing=0.06 if same_y else 0.12,
         subplot_titles=[escape_plotly(panel.heading) for panel in panels],
     )
-    listed: set[str] = set()
+    in_legend: set[str] = set()
     floor = min(panel.floor for panel in panels)
     for column, panel in enumerate(panels, 1):
         where = {"row": 1, "col": column}
         for name, style, points in panel.lines(floor, 80):
             shared = {"name": escape_plotly(name), "legendgroup": name, **where}
-            known = points.drop_nulls(["low", "high"])
-            x, low, high = (known[each].to_numpy() for each in (panel.x, "low", "high"))
+            band = points.drop_nulls(["low", "high"])
+            x, low, high = (band[each].to_numpy() for each in (panel.x, "low", "high"))
             figure.add_scatter(
                 x=np.concatenate([x, x[::-1]]),
                 y=np.concatenate([high, low[::-1]]),
@@ -313,7 +313,7 @@ def explore_panels(panels: Sequence[Panel], same_y: bool) -> Any:
             figure.add_scatter(
                 x=points[panel.x].to_numpy(),
                 y=points["mean"].to_numpy(),
-                showlegend=name not in listed,
+                showlegend=name not in in_legend,
                 mode="lines",
                 line={"color": style.colour, "dash": style.dash, "width": 2},
                 text=[
@@ -323,7 +323,7 @@ def explore_panels(panels: Sequence[Panel], same_y: bool) -> Any:
                 hovertemplate="%{text}",
                 **shared,
             )
-            listed.add(name)
+            in_legend.add(name)
         for note in panel.notes:
             explore_note(figure, note, column, panel.log)
         vertical: dict[str, Any] = {"title": axis_title(panel.y_title), "zeroline": False}

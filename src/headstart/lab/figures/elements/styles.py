@@ -1,6 +1,6 @@
 """The style of a policy: one colour, line and marker, the same in every figure.
 
-The colours are Okabe and Ito's, which colour-blind readers can tell apart, with black and yellow
+The colours are Okabe and Ito's, which colour-blind readers can distinguish, with black and yellow
 replaced so that all of them show on a white and on a dark page. Line styles and markers differ too,
 so that a figure printed in grey can still be read. Policies that differ only in how they choose
 (optimism or Thompson sampling) share a colour; the Thompson one is dashed.
@@ -88,18 +88,18 @@ def assign_styles(names: Iterable[str]) -> dict[str, Style]:
     >>> assign_styles(["P-TS"])["P-TS"].colour == assign_styles(["P-LinUCB"])["P-LinUCB"].colour
     True
     """
-    chosen: dict[str, Style] = {}
-    taken: set[int] = set()
+    styles: dict[str, Style] = {}
+    spare_indices: set[int] = set()
     for name in legend_order(names):
         if name in KNOWN_STYLES:
-            chosen[name] = KNOWN_STYLES[name]
+            styles[name] = KNOWN_STYLES[name]
             continue
         at = zlib.crc32(name.encode()) % len(SPARE_STYLES)
-        while at in taken and len(taken) < len(SPARE_STYLES):
+        while at in spare_indices and len(spare_indices) < len(SPARE_STYLES):
             at = (at + 1) % len(SPARE_STYLES)
-        taken.add(at)
-        chosen[name] = SPARE_STYLES[at]
-    return chosen
+        spare_indices.add(at)
+        styles[name] = SPARE_STYLES[at]
+    return styles
 
 
 def legend_order(names: Iterable[str]) -> list[str]:
