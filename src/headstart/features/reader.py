@@ -20,7 +20,8 @@ from headstart.records import Array
 
 __all__ = ["ContextReader", "Offer"]
 
-# The usual sizes are computed at offers 1, 2, 4, …, and at the first ones where values were few.
+# The usual sizes are computed at offers 1, 2, 4, …, and at the first ones where values were few;
+# after these, every second time if they are known.
 FIRST_OFFERS = 16
 
 #: Writes what is known of items, given by the keys of their ids, into the last columns of a table.
@@ -105,14 +106,13 @@ class ContextReader:
             (table, labels, has_ids), squares = self.encode(
                 contexts, write_items, distinct=distinct
             )
-            names = features.names
+            rows, names = features.transform(table), features.names
         else:
             if type(contexts) is Request:
                 contexts = plain_contexts(contexts)
-            table, squares, names = features.read(contexts)
+            table, squares, names, rows = features.read_rows(contexts)
             labels = index_labels(contexts)
         sizes = self.check_sizes(table, squares)
-        rows = features.transform(table)
         return Offer(table, rows, names, sizes, labels, has_ids)
 
     def encode(
@@ -215,6 +215,8 @@ class ContextReader:
         """
         count, sizes = self.offer_count, self.sizes
         due = count & (count - 1) == 0 or (count < FIRST_OFFERS and not sizes.are_known)
+        if due and count > FIRST_OFFERS and count.bit_length() % 2 == 0:
+            due = not sizes.are_known
         if not due and (squares <= self.max_squares or self.are_within_limits(contexts, squares)):
             return sizes
         if self.encoder is not None:

@@ -229,10 +229,12 @@ def from_columns(columns: dict[str, Values], count: int, spec: ActionSpec) -> Ac
 
 def check_ids(labels: Sequence[Any], *, distinct: bool = True) -> None:
     """Refuse ids that are missing, no ids, or the same for two actions."""
-    kinds = set(map(type, labels))
-    usual = kinds == {str} and all(labels) and max(map(len, labels)) <= 1000
-    usual = usual or (kinds == {int} and min(labels) >= -(2**63) and max(labels) < 2**63)
-    keys = labels
+    keys, kinds = labels, set(map(type, labels))
+    if kinds == {str}:
+        usual = len("".join(labels)) <= 1000 or max(map(len, labels)) <= 1000
+        usual = usual and "" not in labels
+    else:
+        usual = kinds == {int} and min(labels) >= -(2**63) and max(labels) < 2**63
     if not usual:
         keys = [check_id(label, place) for place, label in enumerate(labels)]
     if distinct and len(set(keys)) < len(keys):
