@@ -41,7 +41,6 @@ TITLES = {
     "pooling": "= Use one pooled model",
     "offset": "= Use one pooled model, with an offset for each task",
     "independence": "✗ Let each task learn alone",
-    "tie": "= The models predict equally well",
     "misfit": "✗ The fit has failed",
     "unknown": "? No verdict",
 }

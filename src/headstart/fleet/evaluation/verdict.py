@@ -59,9 +59,8 @@ class Verdict(NamedTuple):
     Attributes
     ----------
     kind
-        ``"transfer"``, ``"pooling"``, ``"offset"``, ``"independence"``, ``"tie"`` (the learned
-        prior predicts as well as the best simpler model, and nothing else is certain), ``"misfit"``
-        (the fit has failed) or ``"unknown"`` (too little data).
+        ``"transfer"``, ``"pooling"``, ``"offset"``, ``"independence"``, ``"misfit"`` (the fit has
+        failed) or ``"unknown"`` (too little data, or models that predict equally well).
     sentence
         The same in plain words.
     findings
@@ -125,8 +124,7 @@ def decide(savings: Savings, scores: Savings, gain: Gain, basis: Basis, first: i
         kind = "misfit"
     else:
         answers = (name for name in models if supported(name, models, savings, gain))
-        kind = next(answers, "tie" if is_tie(savings[LEARNED, nearest(models, savings)]) else "")
-        kind = kind or "unknown"
+        kind = next(answers, "unknown")
         words = sentence(kind, models, savings, gain, first)
     findings = []
     for name in ("transfer", *(name for name in models if name != "transfer")):
@@ -271,12 +269,6 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             f"task's {rewards} better than every simpler model, and saves "
             f"{format_saving(lead)} {UNIT} of the best of them, {OTHERS[rival]}."
         )
-    if kind == "tie":
-        return (
-            f"The models predict equally well: a new task's {rewards} are predicted by the learned "
-            f"prior as by {OTHERS[rival]}, within {100.0 * RELEVANT:g} % {UNIT} "
-            f"({format_saving(lead)}). At choosing, the learned prior is expected to save {gain}."
-        )
     if kind != "unknown":
         saved = savings[models[kind], LEARNED]
         well, than = ("better", "than") if clearly_better(saved) else ("as well", "as")
@@ -291,6 +283,12 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             f"learned prior",
         }[kind]
         return f"{what} (saving {format_saving(saved)} of its squared error)."
+    if is_tie(lead):
+        return (
+            f"The models predict equally well: a new task's {rewards} are predicted by the learned "
+            f"prior as by {OTHERS[rival]}, within {100.0 * RELEVANT:g} % {UNIT} "
+            f"({format_saving(lead)}). At choosing, the learned prior is expected to save {gain}."
+        )
     return (
         f"Too little data to tell: at predicting a new task's {rewards} the learned prior saves "
         f"{format_saving(lead)} {UNIT} of {OTHERS[rival]}, and at choosing it is expected to "
