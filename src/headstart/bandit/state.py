@@ -104,14 +104,18 @@ class BanditState:
     ) -> None:
         """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
         with self.lock:
-            self.ledger.items = items
+            ledger = self.ledger.copy()
+            ledger.set_items(items)
+            ledger.entries.add_tasks(tasks or ())
+            ledger.prior_state.start_from(
+                fit, is_base=tasks is None, free_intercept=ledger.rewards.needs_belief
+            )
             sizes = UsualSizes.of_fit(features, fit.pooled)
-            self.reader = ContextReader(features, sizes, encoder=self.reader.encoder)
-            self.ledger.set_usual_sizes(self.reader.usual_sizes)
-            if tasks is None:
-                self.ledger.prior_state.restore(base=fit, state=fit.state)
-            else:
-                self.ledger.start_with_closed(fit.state, tasks)
+            reader = ContextReader(features, sizes, encoder=self.reader.encoder)
+            ledger.set_usual_sizes(reader.usual_sizes)
+            self.ledger.changes.commit(
+                (setattr, self, "reader", reader), (setattr, self, "ledger", ledger)
+            )
 
     def set_frozen(self, is_frozen: bool) -> None:
         """Stop or resume learning."""

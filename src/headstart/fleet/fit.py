@@ -169,7 +169,8 @@ def fit_tasks(
     plan: Plan, tasks: TaskPartitions, summary: ReadSummary, on_pass: Callable[[], None]
 ) -> Fitted:
     """Fit the evidence of all tasks, wherever it is; ``on_pass`` is called after every pass."""
-    logs, tasks.on_pass = plan.logs, on_pass
+    logs = plan.logs
+    tasks.watch(on_pass)
     if not len(tasks):
         raise summary.nothing(logs.columns)
     plan.check_room(len(tasks), logs.width)

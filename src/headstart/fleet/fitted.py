@@ -177,7 +177,7 @@ class Fitted(NamedTuple):
         if self.evidence is not None:
             tasks = [(ids.to_pylist(), rows) for ids, rows in self.evidence]
         elif items is not None:
-            items.tasks.clear()
+            items.forget_tasks()
         given = Features(self.pooled.dim - self.intercept, self.feature_names, self.intercept)
         return Bandit.from_fit(
             StartingFit(self.state, float(self.tasks), self.pooled),

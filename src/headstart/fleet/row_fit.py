@@ -287,17 +287,7 @@ def learn_items(
     fit, ids = fitting.fit_task_rows(
         transfer, noise, model, known, 1.0, intercept, standardize, progress
     )
-    evidence = {
-        name: packed
-        for at, names in enumerate(ids)
-        for name, packed in zip(names, fit.partitions.rows(at), strict=True)
-    }
-    fitting.close_items(
-        items,
-        fitting.fitted_features(features, fit.units),
-        transfer.prior(fit.state),
-        lambda name: Evidence.unpack(evidence[name], features.dim),
-    )
+    fitting.close_items(items, fitting.fitted_features(features, fit.units), transfer, fit, ids)
     return LearnedItems(items, known, fit, ids)
 
 

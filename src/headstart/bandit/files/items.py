@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,12 +144,12 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
     numbers = parts["pair_items"]
     if total and not (numbers.min() >= 0 and numbers.max() < len(ids)):
         raise InputError("pair_items must be numbers of items; got others")
-    items.table = table_of(ids, parts)
+    tasks_of_items: dict[str, TaskItems] = {}
     rows, precisions = iter(parts["pending_rows"]), iter(parts["pair_precisions"])
     moments, loadings = iter(parts["pair_moments"]), loadings_of(items, parts)
     place = 0
     for name, count, flag, row in zip(names, counts, is_closed, parts["task_totals"], strict=True):
-        task = items.tasks[name] = TaskItems()
+        task = tasks_of_items[name] = TaskItems()
         task.set_state(totals_of(row), next(loadings) if flag else None)
         for at in range(place, place + count):
             task.pairs[ids[numbers[at]]] = Pair._make(
@@ -162,7 +163,9 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
         if len(task.pairs) != count:
             raise InputError("item_pairs must name every item of a task once; got some twice")
         place += count
-    restore_offers(items, offers, parts)
+    table = table_of(ids, parts)
+    restore_offers(table, tasks_of_items.values(), offers, parts)
+    items.restore(table, tasks_of_items, offers.waiting)
 
 
 class OfferLists(NamedTuple):
@@ -190,14 +193,16 @@ class OfferLists(NamedTuple):
         return cls(ids, [validation.check_count("item_offers", each) for each in lengths], waiting)
 
 
-def restore_offers(items: ItemLedger, offers: OfferLists, parts: Arrays) -> None:
+def restore_offers(
+    table: ItemTable, tasks: Iterable[TaskItems], offers: OfferLists, parts: Arrays
+) -> None:
     """Restore how often items were on offer to each task, and to all of them."""
     numbers, counts = parts["offer_items"].tolist(), parts["offer_counts"].tolist()
     if numbers and not (min(numbers) >= 0 and max(numbers) < len(offers.ids) and min(counts) > 0):
         raise InputError("items.offer_items must be numbers of items with offers; got others")
     every: dict[str, int] = {}
     place = 0
-    for task, length in zip([*items.tasks.values(), None], offers.lengths, strict=True):
+    for task, length in zip([*tasks, None], offers.lengths, strict=True):
         stop = place + length
         own = {
             offers.ids[number]: count
@@ -210,8 +215,7 @@ def restore_offers(items: ItemLedger, offers: OfferLists, parts: Arrays) -> None
         for key, count in own.items():
             every[key] = every.get(key, 0) + count
         place = stop
-    items.table.offers.put(every, sum(every.values()))
-    items.waiting = offers.waiting
+    table.offers.put(every, sum(every.values()))
 
 
 def check_arrays(parts: Arrays, lengths: dict[str, int], dim: int) -> None:
@@ -240,7 +244,7 @@ def table_of(ids: list[str], parts: Arrays) -> ItemTable:
     arrays = (parts[name] for name in ("counts", "sums", "precisions", "moments"))
     for key, count, total, precision, moment in zip(ids, *arrays, strict=True):
         table.put(key, ItemUpdate(float(count), float(total), precision, moment))
-    table.totals = totals_of(parts["totals"][0])
+    table.set_totals(totals_of(parts["totals"][0]))
     return table
 
 

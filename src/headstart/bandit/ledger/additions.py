@@ -35,6 +35,8 @@ def add_evidence(
     choice that it counts as, which is then learned from. ``note`` is called first, and more than
     once if it is interrupted; nothing is added if it raises a ``FileError``.
     """
+    if ledger.entries.reward_count + count > MAX_REWARDS:
+        raise InputError(f"the bandit must have {MAX_REWARDS} rewards at most; it would have more")
     entry, closed = ledger.entries[name], name in ledger.prior_state.closed
     if entry.cached is None and not closed:
         if rows is None:
@@ -47,8 +49,6 @@ def add_evidence(
     total = ledger.entries.evidence(name).discount(ledger.decay**count)
     total = total + with_forced(evidence, ledger.entries.keeps_forced)
     rewards = entry.reward_count + count
-    if ledger.entries.reward_count + count > MAX_REWARDS:
-        raise InputError(f"the bandit must have {MAX_REWARDS} rewards at most; it would have more")
     before, cached = entry.cached, None
     if before is not None:
         belief = updated_belief(ledger, before, total, rewards)

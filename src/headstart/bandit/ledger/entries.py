@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -270,6 +271,12 @@ class TaskEntries(dict[str, TaskEntry]):
             )
         entry.set_task(packed, None, round(rounds))
         self.reward_count += entry.reward_count
+
+    def add_tasks(self, tasks: Iterable[tuple[Sequence[str], Array]]) -> None:
+        """Add tasks of which only the evidence is known: ids, and packed evidence."""
+        for names, rows in tasks:
+            for name, row in zip(names, rows, strict=True):
+                self.add_packed(name, row)
 
     def begin_epoch(self) -> None:
         """Number the choices from here on apart from those of every copy."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,14 +123,42 @@ class ItemLedger:
         clone.waiting = self.waiting.copy()
         return clone
 
+    def restore(
+        self,
+        table: ItemTable,
+        tasks: dict[str, TaskItems],
+        waiting: list[tuple[str, list[str]]],
+    ) -> None:
+        """Set everything to what was read from a file, before any call."""
+        self.table, self.tasks, self.waiting = table, tasks, waiting
+
+    def forget_tasks(self) -> None:
+        """Forget what each task has contributed: it stays for good."""
+        self.tasks.clear()
+
     def write(self, name: str, labels: Sequence[Any], table: Array) -> None:
         """Write what is known of items into the rows on offer to a task."""
         keys = [label if type(label) is str else item_key(label) for label in labels]
+        self.write_columns(self.tasks.get(name), keys, table)
+
+    def write_columns(self, task: TaskItems | None, keys: Sequence[str], table: Array) -> None:
+        """Write the columns of items into rows on offer to a task, if it is known."""
         columns = self.table.columns(keys)
-        task = self.tasks.get(name)
         if task is not None and self.table.totals.repeats.rho > 0.0:
             self.mix_own_rewards(task, keys, columns, table[:, self.action_columns])
         table[:, self.first_column :] = columns
+
+    def write_rounds(self, keys: Sequence[str], rewards: Sequence[float], table: Array) -> None:
+        """Write what is known of items into the rows of a task that nothing is learned from.
+
+        Each is written as the rounds before it have shown the task its items.
+        """
+        task = TaskItems()
+        for key, reward, row in zip(keys, rewards, table, strict=True):
+            self.write_columns(task, [key], row[None])
+            pair = task.pairs.get(key, Pair())
+            task.pairs[key] = pair._replace(rewards=pair.rewards + 1.0, total=pair.total + reward)
+            task.set_state(task.totals.add(RewardSums(1.0, reward, reward**2)), None)
 
     def mix_own_rewards(
         self, task: TaskItems, keys: Sequence[str], columns: Array, fields: Array
@@ -236,7 +264,7 @@ class ItemLedger:
             (task.pairs.__setitem__, key, new_pair),
             (task.set_state, own, task.loading),
             (table.put, key, update),
-            (setattr, table, "totals", totals),
+            (table.set_totals, totals),
         ]
 
     def steps_to_close(self, name: str, belief: BaseBelief) -> list[Step]:
@@ -265,6 +293,16 @@ class ItemLedger:
                 new_pair = new_pair._replace(precision=precision, moment=moment)
             steps.append((task.pairs.__setitem__, key, new_pair))
         return steps
+
+    def close_all(self, features: Features, belief: Callable[[str], BaseBelief]) -> None:
+        """Let the vectors of items learn from all tasks of a fit, which may have new features.
+
+        Only for a copy that is not in use yet: an interrupt leaves it incomplete.
+        """
+        self.features = features
+        for name in self.tasks:
+            for function, *arguments in self.steps_to_close(name, belief(name)):
+                function(*arguments)
 
     def contribution(
         self, loading: Loading, row: Array, reward: float, weight: float
@@ -301,7 +339,7 @@ class ItemLedger:
             *steps,
             (table.offers.put, *table.offers.without(task.offers)),
             (setattr, self, "waiting", waiting),
-            (setattr, table, "totals", totals),
+            (table.set_totals, totals),
             (self.tasks.pop, name, None),
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from headstart import checks
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes
 from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry
-from headstart.bandit.ledger.items import new_items
+from headstart.bandit.ledger.items import ItemLedger, new_items
 from headstart.bandit.ledger.prior_state import PriorState, has_grown
 from headstart.bandit.ledger.rounds import task_after_round
 from headstart.bandit.rewards import RewardModel
@@ -111,13 +111,6 @@ class Ledger:
         clone.items = None if self.items is None else self.items.copy()
         return clone
 
-    def start_with_closed(self, state: Any, tasks: Iterable[tuple[Sequence[str], Array]]) -> None:
-        """Start from a state of the transfer that holds these tasks, given by packed evidence."""
-        for names, rows in tasks:
-            for name, row in zip(names, rows, strict=True):
-                self.entries.add_packed(name, row)
-        self.prior_state.restore(state=state, closed=dict.fromkeys(self.entries))
-
     def finish(self) -> None:
         """Finish what was interrupted; to be called first by whoever has acquired the lock."""
         if self.changes.steps:
@@ -207,6 +200,10 @@ class Ledger:
     def set_usual_sizes(self, sizes: Array) -> None:
         """Set how large the features usually are, as the model sees them."""
         self.usual_sizes = sizes
+
+    def set_items(self, items: ItemLedger | None) -> None:
+        """Set what is known of items, which may be a copy that has learned more."""
+        self.items = items
 
     def cache_belief(
         self, name: str, belief: BaseBelief, alone: bool, stream_key: Any = None

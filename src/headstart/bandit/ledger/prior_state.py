@@ -114,6 +114,17 @@ class PriorState:
         """Set fields to what was fitted elsewhere, or read from a file, before any call."""
         self.__dict__.update(fields)
 
+    def start_from(self, fit: StartingFit, *, is_base: bool, free_intercept: bool) -> None:
+        """Start from a fit, before any call.
+
+        It is of tasks that the bandit does not have (``is_base``), or of all that it has, which are
+        then closed. With ``free_intercept``, as a fit of log-odds is, later fits are like this one.
+        """
+        self.base, self.state = fit if is_base else None, fit.state
+        self.closed = dict.fromkeys(self.entries)
+        if free_intercept:
+            self.transfer = self.transfer.with_free_intercept()
+
     def first_state(self) -> Any:
         """The state without any task of the bandit."""
         if self.base is not None:
@@ -160,7 +171,7 @@ class PriorState:
         """The same after contexts were on offer, and whether they have determined new units.
 
         Units of features come from the contexts on offer where no reward has determined them.
-        With         ``update`` the state can be used to compute a prior.
+        With ``update`` the state can be used to compute a prior.
         """
         transfer, unknown = self.transfer, self.transfer.unscaled_features(self.state)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.bandit.ledger.items import ItemLedger
+from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.bandit.offline.click_fit import expand_tasks, fit_clicks, no_progress
 from headstart.bandit.offline.observation import (
     decay_weights,
@@ -31,7 +32,6 @@ from headstart.features.conversion import (
 )
 from headstart.features.reader import ContextReader
 from headstart.features.schema.encoder import Encoder
-from headstart.features.sizes import UsualSizes
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array
@@ -151,20 +151,11 @@ def fit_rows(
             transfer, noise, ledger.rewards, rows, ledger.decay, intercept, standardize
         )
         fitted = fitted_features(dataclasses.replace(reader.features, names=rows.names), fit.units)
-        new_ledger = ledger.copy()
-        tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
-        if ledger.rewards.needs_belief:  # later fits are to be like this one
-            new_ledger.prior_state.transfer = transfer.with_free_intercept()
-        new_ledger.start_with_closed(fit.state, tasks)
         if items is not None:
-            close_items(items, fitted, transfer.prior(fit.state), new_ledger.entries.evidence)
-            new_ledger.items = items
-        sizes = UsualSizes.of_fit(fitted, fit.pooled)
-        new_reader = ContextReader(fitted, sizes, encoder=reader.encoder)
-        new_ledger.set_usual_sizes(new_reader.usual_sizes)
-        ledger.changes.commit(
-            (setattr, state, "reader", new_reader), (setattr, state, "ledger", new_ledger)
-        )
+            close_items(items, fitted, transfer, fit, ids)
+        tasks = ((names, fit.partitions.rows(at)) for at, names in enumerate(ids))
+        start = StartingFit(fit.state, float(len(fit.partitions)), fit.pooled)
+        state.start_from(start, fitted, tasks, items)
 
 
 def fit_task_rows(
@@ -206,13 +197,22 @@ def fitted_features(features: Features, units: Standardization | None) -> Featur
 
 
 def close_items(
-    items: ItemLedger, features: Features, prior: Any, evidence: Callable[[str], Evidence]
+    items: ItemLedger,
+    features: Features,
+    transfer: Transfer,
+    fit: PooledFit,
+    ids: Sequence[Sequence[str]],
 ) -> None:
-    """Let the vectors of items learn from all tasks of a fit; only for a ledger of its own."""
-    items.features = features
-    for name in items.tasks:
-        for function, *arguments in items.steps_to_close(name, prior.belief(evidence(name))):
-            function(*arguments)
+    """Let the vectors of items learn from all tasks of a fit, given with their ids."""
+    prior = transfer.prior(fit.state)
+    evidence = {
+        name: packed
+        for at, names in enumerate(ids)
+        for name, packed in zip(names, fit.partitions.rows(at), strict=True)
+    }
+    items.close_all(
+        features, lambda name: prior.belief(Evidence.unpack(evidence[name], features.dim))
+    )
 
 
 class TaskRows(NamedTuple):

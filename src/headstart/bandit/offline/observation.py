@@ -93,7 +93,7 @@ def observe_rounds(
                 rounds = offer.contexts, values, row_weights
                 line = rounds_entry(state.origin, name, place, *rounds, labels)
                 note = functools.partial(journal.append_entry, line)
-            steps = [] if items is None else [(setattr, ledger, "items", items)]
+            steps = [] if items is None else [(ledger.set_items, items)]
             add_evidence(ledger, name, evidence, count, rows[weights > 0], steps, place, note)
         if state.reader.accept(offer, is_frozen=False):
             ledger.set_usual_sizes(state.reader.usual_sizes)
@@ -151,7 +151,7 @@ def replay_entry(state: BanditState, entry: dict[str, Any]) -> bool:
             return observe_rounds(state, name, *rounds, place=place)
         except InputError:
             if is_new:
-                state.ledger.entries.pop(name, None)
+                state.ledger.entries.remove(name)
             raise
 
 

@@ -165,6 +165,10 @@ class ItemTable:
             if self.free and self.free[-1] == at:
                 self.free.pop()
 
+    def set_totals(self, totals: RewardSums) -> None:
+        """Set the sums over all rewards."""
+        self.totals = totals
+
     def grow(self) -> None:
         """Make room for twice as many items."""
         size = max(64, 2 * len(self.counts))

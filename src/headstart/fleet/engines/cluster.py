@@ -141,10 +141,14 @@ class Cluster:
 
     def __init__(self, ray: Any, workers: int | None = None, memory: int = 0) -> None:
         self.ray, self.workers, self.memory = ray, workers, memory
-        self.made_progress: Callable[[], bool] = lambda: False  # called now and then while waiting
+        self.watch(None)
         self.versions = installed_versions()
         self.check_machines()
         self.wait_for_cpu()
+
+    def watch(self, made_progress: Callable[[], bool] | None) -> None:
+        """Set what is called now and then while waiting, to say whether there was progress."""
+        self.made_progress = made_progress or (lambda: False)
 
     def with_memory(self, memory: int) -> Cluster:
         """The same cluster for tasks that take so many bytes each."""

@@ -72,5 +72,5 @@ def watch_parts(cluster: Cluster, finished: FinishedParts) -> Any:
             return False
         return bool(more) and finished.add(more)
 
-    cluster.made_progress = made_progress
+    cluster.watch(made_progress)
     return actor

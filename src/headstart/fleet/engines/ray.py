@@ -96,7 +96,7 @@ def gather(
         shards.append(references)
         summary.add(added)
         finished.add(added.parts)
-    cluster.made_progress = lambda: False
+    cluster.watch(None)
     merged = merge_all(cluster, list(zip(*shards, strict=True)), logs.width, memory)
     return RayPartitions(cluster, logs.width, merged), summary
 
@@ -240,7 +240,7 @@ def read_parts(
         for part in parts:
             for _, rows in unread_blocks(logs, part, size, begun.get(part.key)):
                 if not summary.rows and is_scattered(logs, parts, rows):
-                    sums.capacity = min(sums.capacity, SCATTERED_TASKS)
+                    sums.limit_capacity(SCATTERED_TASKS)
                 summary.count(rows)
                 sums.add(*sums.number_tasks(rows))
             summary.parts.append(part.key)

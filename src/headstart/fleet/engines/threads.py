@@ -33,7 +33,7 @@ from headstart.fleet.summing.accumulator import (
     unread_blocks,
 )
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
-from headstart.fleet.summing.grams import TABLES, RowBuffer
+from headstart.fleet.summing.grams import TABLES
 from headstart.fleet.summing.shards import write_run
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.tasks import (
@@ -204,14 +204,14 @@ class Reading:
             self.sums.finish()
             if self.checkpoint is not None:
                 self.checkpoint.save(self.runs, self.summary, {})
-            tasks: LocalTasks = DiskTasks(dim, self.sum_partitions([*earlier, *self.runs]))
+            files = self.sum_partitions([*earlier, *self.runs])
+            tasks: LocalTasks = DiskTasks(dim, files, self.workers)
         else:
             if time.monotonic() - self.started > checkpoints.INTERVAL:
                 self.save()
-            self.sums.buffer = RowBuffer(0, dim)
+            self.sums.drop_buffer()
             index = self.sums.index
-            tasks = MemoryTasks(dim, self.sums.table, index.order(), index.ids)
-        tasks.workers = self.workers
+            tasks = MemoryTasks(dim, self.sums.table, index.order(), index.ids, self.workers)
         self.summary.add(self.before)
         return tasks
 

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
+from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks
 from headstart.bandit.offline.fitting import OneTask, TaskRows, rows_by_task, sums_by_task
 from headstart.bandit.reports.gain import Gain, expected_gain
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
-from headstart.features.items.table import COLUMN_NAMES, RewardSums
+from headstart.features.items.table import COLUMN_NAMES
 from headstart.features.schema.encoder import Encoder
 from headstart.fleet.evaluation.forecasts import AnyPrior, Episodes, Forecast, forecast
 from headstart.fleet.evaluation.models import MOST, fit_models
@@ -222,12 +222,5 @@ def future_rows(items: ItemLedger, own: Columns, encoder: Encoder, intercept: bo
     """The rows of one task that nobody has learned from, each with what the task has met before."""
     fields = own["features"][:, : encoder.width].astype(np.float64)
     table = np.hstack([fields, np.zeros((len(fields), len(COLUMN_NAMES)))])
-    name, task = "", TaskItems()
-    items.tasks[name] = task
-    for key, reward, row in zip(own["item"], own["reward"].tolist(), table, strict=True):
-        items.write(name, [key], row[None])
-        pair = task.pairs.get(key, Pair())
-        task.pairs[key] = pair._replace(rewards=pair.rewards + 1.0, total=pair.total + reward)
-        task.set_state(task.totals.add(RewardSums(1.0, reward, reward**2)), None)
-    del items.tasks[name]
+    items.write_rounds(own["item"].tolist(), own["reward"].tolist(), table)
     return Features(table.shape[1], intercept=intercept).transform(table)

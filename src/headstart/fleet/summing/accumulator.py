@@ -198,6 +198,14 @@ class Accumulator:
         self.others = TaskIndex()  # tasks of buffered rows that are not in the table
         self.buffer = RowBuffer(min(memory // 4, MOST_BUFFERED), dim)
 
+    def limit_capacity(self, tasks: int) -> None:
+        """Keep the sums of at most so many tasks in the table."""
+        self.capacity = min(self.capacity, tasks)
+
+    def drop_buffer(self) -> None:
+        """Free the memory of buffered rows, after :meth:`flush`; no rows can be added then."""
+        self.buffer = RowBuffer(0, self.dim)
+
     def number_tasks(self, rows: Rows) -> NumberedRows:
         """Look up the tasks of the rows that were chosen, where that was logged.
 
@@ -235,7 +243,7 @@ class Accumulator:
             self.table[self.touched : tasks] = 0.0
             self.touched = tasks
             self.buffer.add_to(self.table[:tasks], self.buffer.columns()[0], self.threads)
-        self.buffer.count = 0
+        self.buffer.clear()
 
     def spill_rows(self) -> None:
         """Spill the buffered rows of tasks that are not in the table."""
@@ -276,7 +284,7 @@ class Accumulator:
     def finish(self) -> None:
         """Spill everything; nothing can be added afterwards."""
         shards = self.snapshot()
-        self.buffer = RowBuffer(0, self.dim)
+        self.drop_buffer()
         if len(self.index):
             self.spill(shards)
         self.index, self.table = TaskIndex(), np.zeros((0, self.width))

@@ -156,6 +156,10 @@ class RowBuffer:
         self._places = np.empty(room, np.int32)
         self._rewards, self._weights = np.empty(room), np.empty(room)
 
+    def clear(self) -> None:
+        """Forget the rows; the memory is kept."""
+        self.count = 0
+
     @property
     def full(self) -> bool:
         """Whether there is no room."""

@@ -55,6 +55,10 @@ class TaskPartitions(Partitions):
         self.units = units
         return self
 
+    def watch(self, on_pass: Callable[[], None]) -> None:
+        """Set what is called after every pass."""
+        self.on_pass = on_pass
+
     @abstractmethod
     def read_partition(self, number: int) -> Partition:
         """The tasks of one partition, of features as they are in the logs."""
@@ -82,7 +86,9 @@ class TaskPartitions(Partitions):
 class LocalTasks(TaskPartitions):
     """Tasks on this machine: every chunk of them is a partition."""
 
-    workers = 1
+    def __init__(self, dim: int, sizes: Sequence[int], workers: int) -> None:
+        super().__init__(dim, sizes)
+        self.workers = workers
 
     def map(
         self, function: Callable[..., Result], *arguments: Any, first: int | None = None
@@ -113,13 +119,18 @@ class MemoryTasks(LocalTasks):
         Which rows of the table are tasks, in their order.
     ids
         The ids of the rows of the table.
+    workers
+        How many threads work on them.
     """
 
-    def __init__(self, dim: int, table: Packed, order: Whole, ids: pa.LargeStringArray) -> None:
+    def __init__(
+        self, dim: int, table: Packed, order: Whole, ids: pa.LargeStringArray, workers: int = 1
+    ) -> None:
         self.order, self.ids, self.table = order, ids, table
         self.step = chunk_tasks(dim)
         count = len(order)
-        super().__init__(dim, [min(self.step, count - at) for at in range(0, count, self.step)])
+        sizes = [min(self.step, count - at) for at in range(0, count, self.step)]
+        super().__init__(dim, sizes, workers)
 
     def read_partition(self, number: int) -> Partition:
         """A copy of some tasks."""
@@ -141,14 +152,14 @@ def write_partition(
 class DiskTasks(LocalTasks):
     """Tasks whose sums are in files of :func:`write_partition`: a chunk is read at a time."""
 
-    def __init__(self, dim: int, files: Sequence[Path]) -> None:
+    def __init__(self, dim: int, files: Sequence[Path], workers: int = 1) -> None:
         sizes, self.places = [], list[tuple[Path, int]]()
         for path in (path for path in files if path.stat().st_size):
             with run_reader(path, pa.memory_map) as reader:  # of which only the sizes are read
                 for at in range(reader.num_record_batches):
                     self.places.append((path, at))
                     sizes.append(reader.get_batch(at).num_rows)
-        super().__init__(dim, sizes)
+        super().__init__(dim, sizes, workers)
 
     def read_partition(self, number: int) -> Partition:
         """One chunk."""
