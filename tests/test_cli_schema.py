@@ -5,9 +5,12 @@ import json
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headstart as hs
+from headstart.fleet.reading.sample import sample_log
 
 WORDS = ("--task", "user", "--reward", "click")
 
@@ -164,6 +167,33 @@ def test_what_is_untidy_is_mended_or_told(headstart, untidy, tmp_path, suffix):
         assert "the sample is from the beginning of the file" in shown.out
     assert schema.ignore == ("bought",)
     assert hs.Schema.from_file(tmp_path / "schema.json") == schema
+
+
+@pytest.mark.parametrize("part", [500, 7_000, 25_000, 60_000])  # rows of a row group or batch
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_sample_is_spread_over_a_file_whatever_its_parts(tmp_path, part, suffix):
+    path, count = tmp_path / f"log.{suffix}", 60_000
+    table = pa.table({"task": np.arange(count) % 50, "time": np.arange(count)})
+    if suffix == "parquet":
+        pq.write_table(table, path, row_group_size=part)
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=part)
+    times = np.array(sample_log(path)[0]["time"])
+    assert len(np.unique(times)) == len(times)
+    assert 15_900 <= len(times) <= 16_100
+    assert times.min() == 0
+    assert times.max() > 45_000
+    assert np.diff(np.sort(times)).max() < 20_000
+
+
+def test_a_stream_is_sampled_from_its_first_batches(tmp_path):
+    table = pa.table({"task": np.arange(60_000) % 50, "time": np.arange(60_000)})
+    with pa.ipc.new_stream(tmp_path / "log.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=1_000)
+    columns, notes = sample_log(tmp_path / "log.arrow")
+    assert columns["time"] == list(range(16_000))
+    assert "the sample is from the beginning of the file" in notes[0]
 
 
 def test_a_path_without_rows_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -74,12 +75,19 @@ class ParquetFile:
     marked: tuple[str, ...] = ()  # as of lines
 
     def sample(self, rows: int) -> pa.Table:
-        """About so many rows of all columns, from row groups that are evenly spread."""
+        """About so many rows of all columns, from places that are evenly spread."""
         reader = pq.ParquetFile(self.source, metadata=self.metadata)
-        groups = evenly(self.metadata.num_row_groups, SAMPLES)
-        size = -(-rows // max(len(groups), 1))
-        first = (reader.iter_batches(batch_size=size, row_groups=[group]) for group in groups)
-        batches = [batch for some in first for batch in itertools.islice(some, 1)]
+        count = self.metadata.num_row_groups
+        groups, places = spread(count, self.metadata.num_rows / max(count, 1), rows)
+        size = -(-rows // max(len(groups) * places, 1))
+        batches = []
+        for group in groups:
+            pieces = -(-self.metadata.row_group(group).num_rows // size)
+            chosen = evenly(pieces, places)
+            some = reader.iter_batches(batch_size=size, row_groups=[group])
+            for number, batch in enumerate(itertools.islice(some, max(chosen, default=-1) + 1)):
+                if number in chosen:
+                    batches.append(batch)
         return pa.Table.from_batches(batches, self.schema)
 
 
@@ -134,15 +142,49 @@ class ArrowFile:
         return not self.stream
 
     def sample(self, rows: int) -> pa.Table:
-        """About so many rows of all columns, from record batches that are evenly spread."""
+        """About so many rows of all columns, from places that are evenly spread."""
         reader = self.open()
         if self.stream:
-            batches = list(itertools.islice(reader, SAMPLES))
+            batches = first_batches(reader, rows)
+            places = max(SAMPLES // max(len(batches), 1), 1)
         else:
-            places = evenly(reader.num_record_batches, SAMPLES)
-            batches = [reader.get_batch(place) for place in places]
-        size = -(-rows // max(len(batches), 1))
-        return pa.Table.from_batches([batch.slice(0, size) for batch in batches], self.schema)
+            count = reader.num_record_batches
+            typical = reader.get_batch(0).num_rows if count else 0
+            numbers, places = spread(count, typical, rows)
+            batches = [reader.get_batch(number) for number in numbers]
+        size = -(-rows // max(len(batches) * places, 1))
+        pieces = [
+            batch.slice(size * place, size)
+            for batch in batches
+            for place in evenly(-(-batch.num_rows // size), places)
+        ]
+        return pa.Table.from_batches(pieces, self.schema)
+
+
+def first_batches(reader: pa.RecordBatchReader, rows: int) -> list[pa.RecordBatch]:
+    """The first record batches of a stream: a few, and enough for so many rows."""
+    batches = list[pa.RecordBatch]()
+    for batch in reader:
+        batches.append(batch)
+        rows -= batch.num_rows
+        if rows <= 0 and len(batches) >= SAMPLES:
+            break
+    return batches
+
+
+def spread(count: int, typical: float, rows: int) -> tuple[list[int], int]:
+    """The parts of a file that a sample of rows is from, and from how many places of each.
+
+    The file has ``count`` parts of ``typical`` rows. Parts are read from their beginning, so there
+    is more than one place in a part only where there are few parts.
+
+    >>> spread(1, 60_000, 16_000), spread(2, 30_000, 16_000), spread(9, 7_000, 16_000)
+    (([0], 4), ([0, 1], 2), ([0, 2, 4, 6], 1))
+    >>> len(spread(60, 1_000, 16_000)[0])
+    16
+    """
+    parts = evenly(count, max(SAMPLES, math.ceil(rows / max(typical, 1.0))))
+    return parts, max(SAMPLES // max(len(parts), 1), 1)
 
 
 def evenly(count: int, most: int) -> list[int]:
