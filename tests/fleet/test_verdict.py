@@ -132,6 +132,14 @@ def test_it_speaks_plainly():
     assert "share nothing:" in without.sentence
     assert "average" not in without.sentence
     assert "offset" not in {finding.kind for finding in without.findings}
+    level = decided(gains(0.0, 0.3, 0.01, name=ALONE), saves(0.0), first=10)
+    assert level.kind == "pooling"
+    wanted = "Tasks are all alike up to an offset, which models without an intercept do not look"
+    assert level.sentence.startswith(wanted)
+    assert level.findings[1].statement.startswith(wanted)
+    alike = decided(gains(0.0, 0.3, 0.01), saves(0.0), first=10)
+    assert alike.sentence.startswith("Tasks are all alike: one pooled model")
+    assert alike.findings[1].statement.startswith("Tasks are all alike: one pooled model")
     beyond = decided(gains(0.3, 0.0, 0.01), saves(0.0), first=10).sentence
     assert "share nothing beyond their average reward" in beyond
     assert "learns as well alone as from a learned prior (saving +0.00 % [" in beyond

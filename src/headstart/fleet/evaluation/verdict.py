@@ -134,10 +134,15 @@ def decide(savings: Savings, scores: Savings, gain: Gain, basis: Basis, first: i
         is_decided = kind in models or (is_refuted and not doubt and kind != "misfit")
         holds = "yes" if name == kind else "no" if is_decided else "open"
         against = (f"{format_saving(savings[model, it])} against {OTHERS[it]}" for it in others)
-        findings.append(Finding(name, STATEMENTS[name], holds, "; ".join(against)))
+        statement = STATEMENTS[name]
+        if name == "pooling" and "offset" not in models:
+            statement = statement.replace("all alike", ALIKE_BUT_OFFSETS)
+        findings.append(Finding(name, statement, holds, "; ".join(against)))
     return Verdict(kind, words, tuple(findings))
 
 
+#: What tasks are where models have no intercept, and so cannot tell whether levels differ.
+ALIKE_BUT_OFFSETS = "all alike up to an offset, which models without an intercept do not look for"
 STATEMENTS = {
     "transfer": "Tasks share structure: a learned prior helps",
     "pooling": "Tasks are all alike: one pooled model does at least as well",
@@ -273,8 +278,9 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
         saved = savings[models[kind], LEARNED]
         well, than = ("better", "than") if clearly_better(saved) else ("as well", "as")
         beyond = " beyond their average reward" if single == AVERAGE else ""
+        alike = "all alike" if "offset" in models else ALIKE_BUT_OFFSETS
         what = {
-            "pooling": f"Tasks are all alike: one pooled model predicts a new task's {rewards} "
+            "pooling": f"Tasks are {alike}: one pooled model predicts a new task's {rewards} "
             f"{well} {than} a learned prior",
             "offset": f"Tasks differ by an offset only: pooled slopes with a random intercept "
             f"predict a new task's {rewards} {well} {than} a learned prior, and choose as one "
