@@ -58,7 +58,7 @@ from headstart.transfer.partitions import Partitions
 
 __all__ = ["EmpiricalBayes"]
 
-REFIT_SHIFT = 0.2  # of the tasks' spread: if a task out moves the fit by more, it is made anew
+REFIT_SHIFT = 0.1  # of the tasks' spread: if a task out moves the fit by more, it is made anew
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
