@@ -33,6 +33,7 @@ from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 from headstart.transfer.empirical_bayes.strength import (
     MAX_SCORE_DEFICIT,
     SCORE_DECAY,
+    STRENGTHS,
     clip_scores,
     mean_strength,
 )
@@ -49,8 +50,6 @@ __all__ = [
     "score_task",
 ]
 
-#: Strengths that are tried, as multiples of the dimension.
-STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
 WIDE_DIM = 256  # features from which on steps are expensive
 FOLDS = 4
 MAX_LIKELIHOOD = 1e100  # nats: more is no evidence but an overflow to come
