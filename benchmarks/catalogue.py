@@ -4,7 +4,8 @@
 
 Every item has had one reward before anything is measured. A decision offers 20 actions of the
 catalogue by a schema of 30 columns; times are medians of processor time over blocks, of the choice
-alone and with the reward that is learned. The same rows as an array are the floor.
+alone and with the reward that is learned. The floor is a bandit without a schema, which was fitted
+on the same rows as arrays and decides on arrays.
 """
 
 import argparse
@@ -18,11 +19,12 @@ import numpy as np
 
 import headstart as hs
 
+DEVICES = ("phone", "desktop")
 SCHEMA = {
-    "context": {"device": hs.category("phone", "desktop")},
+    "context": {"device": hs.category(*DEVICES)},
     "action": {
         "price": hs.number(missing=False),
-        "brand": hs.category(buckets=10),
+        "brand": hs.category(buckets=18),
         "new": hs.boolean(missing=False),
     },
     "crosses": [("device", "price"), ("device", "new")],
@@ -37,16 +39,30 @@ def catalogue(count):
     ]
 
 
-def fitted(actions, identity):
-    """A bandit that has learned a reward of each action, of users with 50 each, and its memory."""
-    frame = {name: [action[name] for action in actions] for name in actions[0]}
-    frame["device"] = ["phone", "desktop"] * (len(actions) // 2)
-    frame["user"] = [at // 50 for at in range(len(actions))]
-    frame["reward"] = [float(at % 5) for at in range(len(actions))]
-    before = resident()
-    bandit = hs.Bandit(hs.Schema(**SCHEMA, identity=identity), seed=0)
+def fit(bandit, columns, count):
+    """Let a bandit learn a reward of each action, of users with 50 each."""
+    frame = dict(columns)
+    frame["user"] = [at // 50 for at in range(count)]
+    frame["reward"] = [float(at % 5) for at in range(count)]
     bandit.fit(frame, task="user", reward="reward")
+    return bandit
+
+
+def fitted(actions, identity):
+    """A bandit with a schema that has learned a reward of each action, and its memory."""
+    frame = {name: [action[name] for action in actions] for name in actions[0]}
+    frame["device"] = list(itertools.islice(itertools.cycle(DEVICES), len(actions)))
+    before = resident()
+    bandit = fit(hs.Bandit(hs.Schema(**SCHEMA, identity=identity), seed=0), frame, len(actions))
     return bandit, resident() - before
+
+
+def fitted_on_rows(task, actions):
+    """The same without a schema, from the rows that a task encodes."""
+    tables = [task.encode(context={"device": name}, actions=actions).table for name in DEVICES]
+    rows = np.where(np.arange(len(actions))[:, None] % 2, *reversed(tables))
+    columns = {f"x{at}": column for at, column in enumerate(rows.T)}
+    return fit(hs.Bandit(rows.shape[1], seed=0), columns, len(actions))
 
 
 def resident():
@@ -73,7 +89,7 @@ def measure(count, identity):
     bandit, memory = fitted(actions, identity)
     task = bandit.task("new")
     offers = [[actions[at] for at in rng.choice(count, 20, replace=False)] for _ in range(64)]
-    devices = [{"device": name} for name in ("phone", "desktop")]
+    devices = [{"device": name} for name in DEVICES]
     picks = itertools.cycle(rng.integers(len(offers), size=1021).tolist())
 
     def choose():
@@ -82,9 +98,11 @@ def measure(count, identity):
 
     for _ in range(50):
         task.learn(choose(), float(rng.integers(5)))
-    width = task.encode(context=devices[0], actions=offers[0]).table.shape[1]
-    plain = hs.Bandit(width, seed=0).task("new")
-    tables = rng.normal(size=(64, 20, width))
+    tables = [
+        task.encode(context=devices[at % 2], actions=offer).table for at, offer in enumerate(offers)
+    ]
+    width = tables[0].shape[1]
+    plain = fitted_on_rows(task, actions).task("new")
 
     def choose_from_array():
         return plain.choose(tables[next(picks)])

@@ -26,7 +26,7 @@ from headstart.fleet.engines.cluster import connect
 from headstart.fleet.summing.tasks import Call
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.population import start_low_rank
-from headstart.transfer.empirical_bayes.refits.partition_totals import compiled_totals
+from headstart.transfer.empirical_bayes.refits.partition_fit import compiled_totals
 
 PARTITIONS = 16
 GIB = 2**30

@@ -19,7 +19,7 @@ from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.rules import UCB
 from headstart.transfer import EmpiricalBayes, Mixture, Transfer
-from headstart.transfer.empirical_bayes.full_covariance.likelihood import log_likelihood
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import log_likelihood
 from headstart.worlds.synthetic import Synthetic
 
 HANDICAP, DECAY, MAX_DEFICIT, MIN_WEIGHT = 4.0, 0.97, 25.0, 1e-3

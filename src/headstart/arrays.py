@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "along_batch",
     "apply_if",
     "array_namespace",
+    "attempt",
     "congruence",
     "control_flow",
     "float_if_scalar",
@@ -98,6 +100,28 @@ def float_if_scalar(value: Any) -> Any:
     xp = array_namespace(value)
     array = xp.asarray(value, dtype=float)
     return array if array.ndim or xp is not np else float(array)
+
+
+def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """``function(*arguments)``, or ``None`` where a matrix has no factor; overflows do not warn.
+
+    >>> attempt(np.linalg.cholesky, np.eye(1)), attempt(np.linalg.cholesky, -np.eye(1))
+    (array([[1.]]), None)
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return function(*arguments)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def along_batch(values: Any, array: Any) -> Any:
+    """Values for each batch element, with as many axes after them as an array has.
+
+    >>> along_batch(np.ones(2), np.ones((2, 3, 3))).shape
+    (2, 1, 1)
+    """
+    return values.reshape(values.shape + (1,) * (np.ndim(array) - values.ndim))
 
 
 def stable_argsort(values: Any) -> Any:

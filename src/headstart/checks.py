@@ -210,6 +210,13 @@ def float_array(name: str, value: object, want: str) -> Array:
         raise InputError(f"{name} must be {want}; got {describe(value)} ({error})") from None
     if array.dtype.kind == "O" and all(isinstance(item, numbers.Real) for item in array.flat):
         array = np.array([real(name, item) for item in array.flat]).reshape(array.shape)
+    if array.dtype.kind == "O":
+        place = next(p for p, item in enumerate(array.flat) if not isinstance(item, numbers.Real))
+        index = tuple(int(i) for i in np.unravel_index(place, array.shape))
+        raise InputError(
+            f"{name} must be {want}; got {describe(array.flat[place])}"
+            f"{f' at index {index}' if index else ''}"
+        )
     if array.dtype.kind not in "fiub":
         raise InputError(
             f"{name} must be {want}; got {describe(value)} of type {array.dtype}, not numbers"
@@ -278,6 +285,13 @@ def is_hashable(value: object) -> bool:
     return True
 
 
+def float_hint(id: object) -> str:
+    """What may have happened to an id that is a whole number as a float; empty for all others."""
+    if isinstance(id, float) and id.is_integer():
+        return " (frames turn whole numbers into such where some are missing: convert them back)"
+    return ""
+
+
 def task_name(id: object) -> str:
     """A task id as text: 1 to 1,000 characters."""
     want = "text of 1 to 1000 characters, or a whole number"
@@ -286,7 +300,7 @@ def task_name(id: object) -> str:
             raise refuse("id", want, id)
         return str(int(id))
     if not isinstance(id, str) or not 1 <= len(id) <= 1000:
-        raise refuse("id", want, id)
+        raise InputError(f"{refuse('id', want, id)}{float_hint(id)}")
     try:
         id.encode()
     except UnicodeEncodeError:

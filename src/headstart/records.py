@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import array_namespace, float_if_scalar
+from headstart.arrays import along_batch, array_namespace, float_if_scalar
 from headstart.errors import InputError
 
 __all__ = [
     "Array",
     "Record",
     "check_like",
+    "combine",
     "draft_class",
     "flatten",
     "outline",
@@ -345,25 +346,44 @@ def select(which: Any, one: Any, other: Any) -> Any:
     (array([[1.],
            [0.]]), 5.0)
     """
-    if one is other or (isinstance(one, float) and isinstance(other, float) and one == other):
-        return one
     if isinstance(which, (bool, np.bool_, np.ndarray)):
         if np.all(which):
             return one
         if not np.any(which):
             return other
+
+    def selected(left: Any, right: Any) -> Any:
+        if left is right or (
+            isinstance(left, float) and isinstance(right, float) and left == right
+        ):
+            return left
+        xp = array_namespace(which, left, right)
+        chosen = along_batch(xp.asarray(which), left)
+        return float_if_scalar(xp.where(chosen, xp.asarray(left), xp.asarray(right)))
+
+    return one if one is other else combine(selected, one, other)
+
+
+def combine(function: Callable[..., Any], *states: Any) -> Any:
+    """A nested state made of a function of each part of one or several that are built alike.
+
+    >>> combine(
+    ...     lambda one, other: one + other, (1.0, (np.ones(2), None)), (2.0, (np.ones(2), None))
+    ... )
+    (3.0, (array([2., 2.]), None))
+    """
+    first = states[0]
+    if first is None:
+        return None
+    if not isinstance(first, (Record, tuple)):
+        return function(*states)
     parts = [
-        select(which, left, right)
-        for (_, left), (_, right) in zip(child_items(one), child_items(other), strict=True)
+        combine(function, *(child for _, child in children))
+        for children in zip(*map(child_items, states), strict=True)
     ]
-    if isinstance(one, Record):
-        return type(one).unchecked(*parts)
-    if isinstance(one, tuple):
-        return type(one)(*parts) if hasattr(one, "_fields") else tuple(parts)
-    xp = array_namespace(which, one, other)
-    one, other = xp.asarray(one), xp.asarray(other)
-    chosen = xp.asarray(which).reshape(which.shape + (1,) * (one.ndim - which.ndim))
-    return float_if_scalar(xp.where(chosen, one, other))
+    if isinstance(first, Record):
+        return type(first).unchecked(*parts)
+    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
 
 
 def types_in(state: object) -> dict[str, type[Any]]:

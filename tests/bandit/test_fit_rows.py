@@ -124,7 +124,7 @@ def nested(depth):
 
 GOOD = {"t": ["a", "a", "b"], "x": [1.0, 2.0, 3.0], "r": [1.0, 0.0, 2.0]}
 BAD = {
-    "no frame": (3, {}, "frame must be a pandas or Polars frame, or a dict of columns"),
+    "no frame": (3, {}, "frame must be a pandas or Polars frame, a list of dicts, an array"),
     "array": (np.ones((3, 3)), {}, "frame must be a pandas or Polars frame"),
     "unknown task": (
         GOOD,
@@ -208,3 +208,27 @@ def test_values_far_out_of_those_fitted_are_refused_at_once(from_log, standardiz
     # Larger values than before are not far out, nor is any of a feature that was always 0.
     task = bandit.task("new")
     task.learn(task.choose([[500.0, 1e5, 1.0, 0.0], [5.0, 1.0, 0.0, 1e9]]), 1.0)
+
+
+def test_rows_may_be_dicts_or_an_array_with_names():
+    rows = rows_of(12)
+    del rows["weight"]
+    expected = hs.Bandit(3, seed=0).fit(rows, task="user", reward="reward").prior
+    frame = pd.DataFrame(rows)
+    table = frame.astype({"user": "U10"}).to_records(index=False)
+    for given in (frame.to_dict("records"), np.asarray(table)):
+        assert_same_prior(
+            hs.Bandit(3, seed=0).fit(given, task="user", reward="reward").prior, expected
+        )
+    with pytest.raises(hs.InputError, match="at least one row; got none"):
+        hs.Bandit(3, seed=0).fit([], task="user", reward="reward")
+    dicts = frame.to_dict("records")
+    del dicts[4]["x1"]
+    with pytest.raises(hs.InputError, match=r"the same fields in every row; .* in row 4"):
+        hs.Bandit(3, seed=0).fit(dicts, task="user", reward="reward")
+
+
+def test_ids_that_a_frame_has_made_floats_are_refused_with_the_reason():
+    rows = {"user": [1.0, 2.0], "x": [1.0, 2.0], "reward": [1.0, 2.0]}
+    with pytest.raises(hs.InputError, match=r"task: id .*; got 1.0 \(frames turn whole numbers"):
+        hs.Bandit(1, seed=0).fit(rows, task="user", reward="reward")

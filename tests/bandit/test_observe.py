@@ -228,3 +228,34 @@ def test_bad_evidence_is_refused_and_makes_no_task(evidence, books):
     with pytest.raises(hs.InputError, match="evidence must be"):
         bandit.add_evidence("a", evidence)
     assert books(bandit) == before
+
+
+def test_the_context_of_all_rounds_can_be_passed_once(tmp_path):
+    schema = hs.Schema(
+        context={"device": hs.category("phone", "desktop")},
+        action={"price": hs.number(missing=False)},
+        crosses="all",
+        identity=True,
+    )
+    rows = [{"id": "tea", "price": 1.0}, {"id": "mug", "price": 3.0}, {"id": "tea", "price": 2.0}]
+    one, other = hs.Bandit(schema, seed=0), hs.Bandit(schema, seed=0)
+    context = {"device": "phone"}
+    one.task("ann").observe([row | context for row in rows], [1.0, 0.0, 2.0])
+    other.save(tmp_path / "bandit")
+    with hs.Journal(tmp_path / "journal") as journal:
+        other.task("ann").observe(rows, [1.0, 0.0, 2.0], context=context, journal=journal)
+    assert_same_evidence(one.task("ann").evidence, other.task("ann").evidence)
+    again = hs.load(tmp_path / "bandit")
+    assert again.replay(tmp_path / "journal").learned == 1
+    assert_same_evidence(again.task("ann").evidence, other.task("ann").evidence)
+    with pytest.raises(hs.InputError, match="context"):
+        hs.Bandit(2, seed=0).task("ann").observe([[1.0, 2.0]], [1.0], context=context)
+
+
+def test_a_reward_that_is_missing_is_named():
+    task = hs.Bandit(1, seed=0).task("ann")
+    with pytest.raises(
+        hs.InputError, match=r"rewards must be 2 numbers.*; got None at index \(1,\)"
+    ):
+        task.observe([[1.0], [2.0]], [1.0, None])
+    assert task.rounds == 0

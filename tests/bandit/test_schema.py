@@ -304,3 +304,71 @@ def test_a_value_that_no_row_had_is_predicted_near_the_average_of_those_that_row
         assert abs(new - (low + high) / 2) < 2.0
         width = found.upper - found.lower
         assert width[2] > width[:2].max()
+
+
+@pytest.fixture
+def transformer():
+    compose = pytest.importorskip("sklearn.compose")
+    preprocessing = pytest.importorskip("sklearn.preprocessing")
+    parts = [
+        ("numbers", preprocessing.StandardScaler(), ["price"]),
+        ("brands", preprocessing.OneHotEncoder(handle_unknown="ignore"), ["brand"]),
+    ]
+    rows = [{"price": 1.0, "brand": "x"}, {"price": 4.0, "brand": "y"}]
+    return compose.ColumnTransformer(parts).fit(pandas.DataFrame(rows))
+
+
+def test_a_bandit_with_a_transformer_is_fitted_to_rows_of_every_kind(transformer):
+    rng = np.random.default_rng(0)
+    rows = [
+        {"user": int(user), "price": float(price), "brand": str(rng.choice(["x", "y", "z"]))}
+        for user, price in zip(rng.integers(0, 8, 60), rng.gamma(3.0, size=60), strict=True)
+    ]
+    rows = [{**row, "spent": row["price"] + (row["brand"] == "x")} for row in rows]
+    frame = pandas.DataFrame(rows)
+    columns = {name: frame[name].tolist() for name in frame}
+    means = []
+    for given in (frame, polars.DataFrame(rows), rows, columns):
+        bandit = hs.Bandit(transformer, seed=0).fit(given, task="user", reward="spent")
+        assert len(bandit) == 8
+        means.append(bandit.prior.mean)
+    expected = transformer.transform(frame)
+    arrays = {f"x{at}": expected[:, at] for at in range(3)}
+    arrays |= {"user": columns["user"], "spent": columns["spent"]}
+    plain = hs.Bandit(3, seed=0).fit(arrays, task="user", reward="spent")
+    for mean in means:
+        np.testing.assert_allclose(mean, plain.prior.mean)
+
+
+def test_dicts_are_made_frames_for_a_transformer_that_was_fitted_on_one(transformer):
+    task = hs.Bandit(transformer, seed=0).task("a")
+    actions = [{"id": "tea", "brand": "x", "price": 3.2}, {"id": "mug", "brand": "w", "price": 9}]
+    choice = task.choose(actions=actions, exclude=["mug"])
+    frame = pandas.DataFrame(actions)
+    assert choice.action == "tea"
+    np.testing.assert_allclose(choice.context, transformer.transform(frame)[0])
+    frame = frame.set_index("id")
+    assert task.choose(frame, exclude=["tea"]).action == "mug"  # by the index, too
+    with pytest.raises(hs.InputError, match="'hour' is not among the columns"):
+        task.choose(context={"hour": 3}, actions=actions)
+    with pytest.raises(hs.InputError, match="row 1 must have the fields of the first"):
+        task.choose(actions=[actions[0], {"id": "mug", "brand": "w"}])
+
+
+def test_the_texts_of_an_index_name_the_arms_of_arrays_too():
+    bandit = hs.Bandit(1, seed=0)
+    frame = pandas.DataFrame({"x": [1.0, 2.0, 3.0, 4.0]}, index=["a", "b", "a", "c"])
+    assert bandit.task("ann").choose(frame, exclude=["a", "c"]).action == "b"
+    assert bandit.task("ann").choose(frame, exclude=[0, 1, 2]).action == "c"
+    with pytest.raises(hs.InputError, match="ids of actions on offer; got 'd'"):
+        bandit.task("ann").choose(frame, exclude=["d"])
+    choices = bandit.choose_many(["ann", "bob"], [frame, frame[:2]], [["a", "b"], ["a"]])
+    assert [choice.action for choice in choices] == ["c", "b"]
+
+
+def test_errors_of_choose_many_name_the_task():
+    bandit = hs.Bandit(SHOP, seed=0)
+    wrong = [TEA, {**COFFEE, "price": "4.10"}]
+    with pytest.raises(hs.InputError, match=r"ids\[1\]: action 'coffee' \(row 1\): field 'price'"):
+        bandit.choose_many(["ann", "bob"], context=CONTEXT, actions=[[TEA], wrong])
+    assert len(bandit) == 0

@@ -453,3 +453,42 @@ class TestHostileSchemas:
         schema = hs.Schema.from_dict({"headstart_schema": 1, "action": action})
         assert schema.width == 40_000
         assert time.perf_counter() - start < 4.0
+
+
+def test_a_list_of_values_is_refused_with_the_call_that_is_meant():
+    for values in (["a", "b"], ("a", "b"), np.array(["a", "b"])):
+        with pytest.raises(hs.InputError, match=r"one by one, category\('a', 'b'\)"):
+            hs.category(values)
+    with pytest.raises(hs.InputError, match="a Schema or a transformer; got a dict"):
+        hs.Bandit({"price": hs.number()})
+
+
+def test_errors_say_what_is_wrong_with_a_vector():
+    encoder = Encoder(hs.Schema(action={"look": hs.vector(3)}))
+    for value, found in (
+        ([1.0, 2.0], "got 2 numbers"),
+        ([1.0, np.nan, 2.0], r"got nan at index \(1,\)"),
+        ([1.0, None, 2.0], r"got None at index \(1,\)"),
+        ("text", "got 'text'"),
+    ):
+        with pytest.raises(hs.InputError, match=f"vector of 3 finite numbers; {found}"):
+            encoder.encode(None, [{"look": value}])
+
+
+def test_vectors_may_be_missing_in_columns_of_arrays():
+    schema = hs.Schema(action={"look": hs.vector(2, missing=True)})
+    column = polars.Series("look", [[1.0, 2.0], None], dtype=polars.Array(polars.Float64, 2))
+    table = Encoder(schema).encode(None, polars.DataFrame([column])).table
+    np.testing.assert_array_equal(table, [[1.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+def test_numbers_that_are_written_as_text_are_noted():
+    rows = {"id": list(range(60)), "price": [f"{n / 7:.3f}" for n in range(60)]}
+    rows["zip"] = [f"{n % 25:05}" for n in range(60)]
+    rows["stock"] = list(range(60))
+    notes = {each.name: each.notes for each in hs.Schema.infer(rows).review.columns}
+    assert (
+        notes["price"]
+        == notes["zip"]
+        == ("numbers written as text: convert them for number(), unless they are codes")
+    )

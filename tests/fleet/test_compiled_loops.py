@@ -8,7 +8,7 @@ import headstart as hs
 from headstart.fleet.summing.tasks import MemoryTasks
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.population import start_low_rank
-from headstart.transfer.empirical_bayes.refits.partition_totals import (
+from headstart.transfer.empirical_bayes.refits.partition_fit import (
     compiled_totals,
     partition_totals,
 )

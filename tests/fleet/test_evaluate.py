@@ -324,21 +324,15 @@ def test_forecasts_are_what_a_task_predicts_before_it_learns(noise_dof):
         task.observe(x[0, at : at + 1], r[0, at : at + 1])
 
 
-def test_a_mixture_predicts_as_a_mixture():
-    one = hs.Prior.gaussian([1.0], [[0.2]], noise=0.5)
-    mixture = MixturePrior.stack([one, one])
+@pytest.mark.parametrize("noise_dof", [1e12, 3.0])
+def test_a_mixture_of_two_equal_groups_predicts_as_one(noise_dof):
+    one = hs.Prior.gaussian([1.0], [[0.2]], noise=0.5).replace(noise_dof=noise_dof)
+    twice = MixturePrior(hs.Prior.stack([one, one]), np.log([0.3, 0.7]))
     rng = np.random.default_rng(0)
-    episodes = Episodes(rng.normal(size=(1, 5, 1)), rng.normal(size=(1, 5)),
-                        np.ones((1, 5)), np.array([5]))  # fmt: skip
-    alone, twice = (forecast(prior, episodes) for prior in (one, same_twice(mixture)))
-    for wanted, got in zip(alone, twice, strict=True):
+    episodes = Episodes(rng.normal(size=(3, 5, 1)), rng.normal(size=(3, 5)),
+                        np.ones((3, 5)), np.array([5, 3, 5]))  # fmt: skip
+    for wanted, got in zip(forecast(one, episodes), forecast(twice, episodes), strict=True):
         np.testing.assert_allclose(got, wanted)
-
-
-def same_twice(mixture):
-    """Two groups that are the same, of different weights."""
-    parts = hs.Prior(mixture.parts.mean[:, 0], mixture.parts.root[:, 0], noise=0.5 * np.ones(2))
-    return MixturePrior(parts, np.log([0.3, 0.7]))
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
@@ -557,6 +551,16 @@ def test_values_far_out_are_refused_or_told(opened):
         evaluate(opened(drowned, name="drowned.parquet"), splits=1)
 
 
+def test_clicks_and_a_task_with_most_of_the_rows_are_told(opened):
+    owner = np.append(np.zeros(600, int), np.arange(400) % 40)
+    clicks = (np.arange(1000) % 3 == 0) * 1.0
+    clicked, large = evaluate(opened(rows_of(owner, clicks)), transfer=QUICK, splits=1).notes
+    assert clicked.startswith("every reward is 0 or 1: with --reward-model binary")
+    assert large.startswith("one task has 61 % of all rewards")
+    usual = evaluate(opened(rows_of(owner[600:], RANDOM), name="usual.parquet"), transfer=QUICK)
+    assert usual.notes == ()
+
+
 def test_weights_that_cannot_be_computed_with_are_refused(opened):
     rng = np.random.default_rng(0)
     table = rows_of(np.arange(300) % 30, RANDOM[:300], w=10.0 ** rng.uniform(-30, 30, 300))
@@ -689,7 +693,7 @@ def test_policies_are_valued_where_all_arms_were_logged(opened):
         assert good > plain + 0.3
     without = evaluate(opened(log(20)), transfer=QUICK, splits=1)
     assert without.values == []
-    assert "(propensity)" in without.advice
+    assert "(--propensity)" in without.advice
     printed = str(found)
     assert "What policies would earn per round" in printed
     table = found.value_frame

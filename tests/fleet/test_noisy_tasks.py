@@ -5,7 +5,7 @@ import pytest
 
 import headstart as hs
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.refits.partition_totals import (
+from headstart.transfer.empirical_bayes.refits.partition_fit import (
     compiled_totals,
     partition_totals,
 )

@@ -8,10 +8,8 @@ import pytest
 import headstart as hs
 from headstart.errors import InputError
 from headstart.fleet import Columns
-from headstart.fleet.evaluation.forecasts import Offers, follow, replay
-from headstart.fleet.evaluation.measures import Bootstrap
+from headstart.fleet.evaluation.offers import Offers, Policy, follow, replay
 from headstart.fleet.evaluation.offpolicy import (
-    Policy,
     estimate,
     follow_terms,
     missing,
@@ -58,6 +56,21 @@ def chances_of(belief, at):
     return RULE.propensities(belief, CONTEXTS[at], np.random.default_rng(0)).values
 
 
+def followed(offers, prior=PRIOR, rule=RULE):
+    """The policy's probability of every arm on offer, along the log."""
+    rng = np.random.default_rng(0)
+    return follow(
+        offers,
+        prior,
+        lambda belief, at: rule.propensities(belief, at.contexts, rng, at.allowed).values,
+    )
+
+
+def modelled(offers, model):
+    """A model's reward of every arm on offer, along the log."""
+    return follow(offers, model, lambda belief, at: belief.predict(at.contexts))
+
+
 def test_ips_and_dr_are_unbiased_over_all_logs():
     logs = all_logs()
     assert sum(log[2] for log in logs) == pytest.approx(1.0)
@@ -68,11 +81,10 @@ def test_ips_and_dr_are_unbiased_over_all_logs():
             exact += chance * float(chances_of(belief, at) @ SUCCESS[at]) / 2
             belief = belief.learn(CONTEXTS[at, arms[at]], rewards[at])
     offers = offers_of(logs)
-    policy = Policy("mine", PRIOR, RULE)
     for model in (PRIOR, hs.Prior.gaussian([3.0, -2.0], np.eye(2), noise=1.0)):  # good and absurd
-        walked = follow(policy, offers, model, np.random.default_rng(0))
+        terms = follow_terms(offers, followed(offers), modelled(offers, model))
         for name in ("ips", "dr"):
-            each = follow_terms(offers, *walked)[name].above.reshape(-1, 2).mean(1)
+            each = terms[name].above.reshape(-1, 2).mean(1)
             assert each @ [log[2] for log in logs] == pytest.approx(exact, abs=1e-12)
 
 
@@ -97,7 +109,7 @@ def test_replay_is_what_the_policy_would_have_met_itself(chances):
     arms = (rng.random((tasks, rounds)) < chances[1]).astype(int)
     rewards = (rng.random((tasks, rounds)) < SUCCESS[0][arms]).astype(float)
     offers = offers_of(list(zip(arms, rewards, strict=True)), contexts, table)
-    kept = replay(Policy("mine", PRIOR, RULE), offers, rng, min(chances))
+    kept = np.flatnonzero(replay(Policy("mine", PRIOR, RULE), offers, rng, min(chances)))
     owner = offers.owner[kept]
     place = np.arange(len(kept)) - np.searchsorted(owner, owner)
     for position, exact in enumerate(sequential_values()):
@@ -117,7 +129,7 @@ def test_the_weighted_form_keeps_more_and_agrees():
     policy = Policy("fixed", PRIOR, hs.Uniform())  # learns nothing: both estimate the same
     plain = replay_terms(policy, offers, np.random.default_rng(0))
     heavy = replay_terms(policy, offers, np.random.default_rng(0), weighted=True)
-    assert len(heavy.above) > 1.5 * len(plain.above)
+    assert heavy.used.sum() > 1.5 * plain.used.sum()
     assert plain.value == pytest.approx(SUCCESS[0].mean(), abs=0.02)
     assert heavy.value == pytest.approx(SUCCESS[0].mean(), abs=0.02)
 
@@ -144,10 +156,9 @@ def test_formulas_are_those_of_open_bandit_pipeline(clip):
             + iw * (reward - estimated[places, action])
         ),
     }
-    starts, tasks = np.arange(rounds + 1), np.array([0, rounds // 2, rounds])
-    offers = Offers(np.zeros((rounds, 1)), starts, tasks, np.zeros(rounds, int), reward, pscore)
-    policy, expected = action_dist[places, action], (action_dist * estimated).sum(1)
-    found = follow_terms(offers, policy, estimated[places, action], expected, clip)
+    starts, tasks = arms * np.arange(rounds + 1), np.array([0, rounds // 2, rounds])
+    offers = Offers(np.zeros((rounds * arms, 1)), starts, tasks, action, reward, pscore)
+    found = follow_terms(offers, action_dist.ravel(), estimated.ravel(), clip)
     assert {name: terms.value for name, terms in found.items()} == pytest.approx(wanted)
     assert found["ips"].effective == pytest.approx(iw.sum() ** 2 / (iw**2).sum())
     assert found["ips"].effective <= rounds
@@ -176,35 +187,33 @@ def ragged(seed=4):
 def test_tasks_side_by_side_are_tasks_one_by_one():
     offers = ragged()
     model = hs.Prior.gaussian([1.0, 0.0], np.eye(2), noise=0.3)
-    targets, shown, expected = follow(
-        Policy("mine", PRIOR, RULE), offers, model, np.random.default_rng(0)
-    )
+    chances, rewards = followed(offers), modelled(offers, model)
     for task in range(len(offers.tasks) - 1):
-        belief, modelled = hs.Belief.start(PRIOR), hs.Belief.start(model)
+        belief, other = hs.Belief.start(PRIOR), hs.Belief.start(model)
         for at in range(offers.tasks[task], offers.tasks[task + 1]):
-            x = offers.features[offers.starts[at] : offers.starts[at + 1]]
+            rows = slice(offers.starts[at], offers.starts[at + 1])
+            x, arm, reward = offers.features[rows], offers.chosen[at], offers.rewards[at]
             chance = RULE.propensities(belief, x, np.random.default_rng(0)).values
-            arm, reward = offers.chosen[at], offers.rewards[at]
-            assert targets[at] == pytest.approx(chance[arm])
-            assert shown[at] == pytest.approx(modelled.predict(x)[arm])
-            assert expected[at] == pytest.approx(chance @ modelled.predict(x))
-            belief, modelled = belief.learn(x[arm], reward), modelled.learn(x[arm], reward)
+            assert chances[rows] == pytest.approx(chance)
+            assert rewards[rows] == pytest.approx(other.predict(x))
+            belief, other = belief.learn(x[arm], reward), other.learn(x[arm], reward)
 
 
 def test_forced_rounds_count_only_rounds_that_were_kept():
     offers = ragged()
     rule = hs.Forced(100, hs.Greedy())  # uniform as long as fewer than 100 rewards were seen
     kept = replay(Policy("forced", PRIOR, rule), offers, np.random.default_rng(0), None)
-    assert len(kept) < len(offers.rewards)
-    targets, _, _ = follow(Policy("forced", PRIOR, rule), offers, PRIOR, np.random.default_rng(0))
-    np.testing.assert_allclose(targets, 1.0 / offers.arms)
+    assert 0 < kept.sum() < len(offers.rewards)
+    np.testing.assert_allclose(
+        followed(offers, rule=rule), np.repeat(1.0 / offers.arms, offers.arms)
+    )
 
 
 def test_every_policy_by_every_estimator_with_intervals():
     logs = [(log[0], log[1]) for log in all_logs()] * 5
     offers = offers_of(logs)
     policies = [Policy("mine", PRIOR, RULE), Policy("uniform", PRIOR, hs.Uniform())]
-    values = estimate(offers, policies, PRIOR, Bootstrap(len(logs), 0), clip=10.0)
+    values = estimate(offers, policies, PRIOR, clip=10.0)
     assert values[0].policy == "logged policy"
     assert values[0].value.value == pytest.approx(offers.rewards.mean())
     assert len(values) == 1 + 2 * 5
@@ -214,12 +223,11 @@ def test_every_policy_by_every_estimator_with_intervals():
         assert 0 < value.tasks <= min(len(logs), value.used)
         assert (value.used < value.rounds) == ("replay" in value.estimator)
     with pytest.raises(InputError, match="clip must be a positive"):
-        estimate(offers, policies, PRIOR, Bootstrap(len(logs), 0), clip=0.0)
+        estimate(offers, policies, PRIOR, clip=0.0)
 
 
 def test_it_says_what_would_have_to_be_logged():
-    assert "(round)" in missing(Columns("a", "b", "x*"))
-    assert "(chosen) and" in missing(Columns("a", "b", "x*"))
+    assert "(--round); a row for every arm" in missing(Columns("a", "b", "x*"))
     assert missing(Columns("a", "b", "x*", round="r", chosen="c", propensity="p")) == ""
 
 
@@ -232,7 +240,7 @@ def test_propensities_must_add_up_where_they_are_known():
     halves = reason_to_withhold(offers._replace(totals=np.full(rounds, 0.5)))
     assert f"in {rounds} of {rounds} rounds the propensities" in halves
     assert "median of all sums is 0.500" in halves
-    assert "(propensity)" in halves
+    assert "(--propensity)" in halves
     totals = np.ones(rounds)
     totals[: rounds // 100] = 0.7
     assert reason_to_withhold(offers._replace(totals=totals)) == ""

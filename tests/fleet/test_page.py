@@ -62,7 +62,9 @@ def test_the_page_is_whole_and_asks_nothing_of_the_network(made):
         "What was done",
     ):
         assert title in body
-    assert ("(propensity)" in body) != whole
+    assert ("(--propensity)" in body) != whole
+    titles = re.findall("<h2>(.*?)</h2>", body)
+    assert len(set(titles)) == len(titles)
     data = re.findall(r'<script type="application/json" id="plot-\d+">(.*?)</script>', text)
     assert len(data) == 5 + whole
     for plot in data:

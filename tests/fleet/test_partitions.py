@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from headstart import Evidence
 from headstart.fleet.reading.hashing import hash_ids, partition_numbers, partition_range
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing import accumulator, grams, task_index
+from headstart.fleet.summing import accumulator, grams
 from headstart.fleet.summing import shards as shard_module
-from headstart.fleet.summing.accumulator import Accumulator
+from headstart.fleet.summing.accumulator import Accumulator, TaskIndex
 from headstart.fleet.summing.grams import add_by_threads, add_rows, group_rows
 from headstart.fleet.summing.shards import merge, read_run, write_run
-from headstart.fleet.summing.task_index import TaskIndex
 from headstart.kernels import forms
 from headstart.model.evidence import packed_size
 from headstart.transfer import task_order
@@ -101,7 +100,7 @@ def test_tasks_have_the_sums_of_their_rows(
         )
         for number in range(4)
     ]
-    with mock.patch.object(task_index, "SMALL_IDS", 1000):
+    with mock.patch.object(accumulator, "SMALL_IDS", 1000):
         found, _ = partitioned(blocks, memory, partitions, threads)
     names = [name for part in found for name in part.ids.to_pylist()]
     want = expected(blocks)

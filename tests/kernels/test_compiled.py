@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 import headstart as hs
+from headstart.features.conversion import Features
 from headstart.kernels.switch import loops
 from headstart.rules.ties import best_arms, select_by_uniform
+from headstart.transfer.noise import LAMBDA_GRID, ridge_terms
 
 compiled = pytest.importorskip("headstart.kernels.compiled", reason="needs Numba")
 
@@ -558,3 +560,62 @@ class TestLoops:
             assert (arm, top) == (scores.argmax(), scores.max())
             assert second == np.sort(scores)[-2]
         assert compiled.best_two(np.array([-7.0])) == (0, -7.0, -np.inf)
+
+
+# --- Beliefs and priors of one task --------------------------------------------------------------
+
+
+def task_evidence(seed, dim, rounds, size=1.0):
+    rng = np.random.default_rng(seed)
+    contexts = size * rng.standard_normal((rounds, dim))
+    rewards = contexts @ rng.standard_normal(dim) + 0.3 * rng.standard_normal(rounds)
+    return hs.Evidence.of(contexts, rewards)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-6, 1.0, 1e6, 1e70])
+@given(seed=seeds, dim=st.integers(1, 12), rounds=st.integers(0, 30))
+@settings(max_examples=20)
+def test_ridge_terms_are_those_of_the_eigenvalues(seed, dim, rounds, size):
+    """Also where a gram has no inverse, and where its entries are huge or tiny."""
+    evidence = task_evidence(seed, dim, rounds, size)
+    lambdas = size**2 * max(rounds, 1) * LAMBDA_GRID
+    for plain, found in zip(*both(lambda: ridge_terms(evidence, lambdas)), strict=True):
+        np.testing.assert_allclose(found, plain, rtol=1e-8, atol=1e-10)
+
+
+@given(seed=seeds, dim=st.integers(1, 12), rounds=st.integers(0, 30))
+def test_a_belief_from_evidence_is_the_same(seed, dim, rounds):
+    prior = random_belief(seed, dim).prior.replace(noise_dof=0.0)
+    plain, found = both(lambda: prior.belief(task_evidence(seed, dim, rounds)))
+    np.testing.assert_allclose(found.mean, plain.mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found.covariance, plain.covariance, rtol=1e-6, atol=1e-8)
+    for name in ("information", "rounds", "noise"):
+        assert getattr(found, name) == pytest.approx(getattr(plain, name), rel=1e-6, abs=1e-8)
+
+
+def test_a_belief_from_evidence_of_many_sizes_is_the_same():
+    """Compiled loops would lose the digits of what is small, and leave it to NumPy."""
+    evidence = hs.Evidence.of(np.diag([1e16, 1.0]), [1.0, 3.0])
+    plain, found = both(lambda: hs.Prior.isotropic(2).belief(evidence))
+    assert np.array_equal(plain.mean, found.mean)
+    assert found.mean[1] == pytest.approx(1.5)
+
+
+def test_contexts_are_read_and_refused_alike():
+    rng = np.random.default_rng(0)
+    for intercept in (True, False):
+        features = Features(3, intercept=intercept)
+        for table in (rng.standard_normal((4, 3)), rng.standard_normal((3, 4)).T):
+            plain, found = both(functools.partial(features.read_rows, table))
+            assert np.array_equal(plain[3], found[3])
+            assert found[1] == pytest.approx(plain[1])
+            assert not np.shares_memory(found[3], table)
+        for bad in (
+            np.zeros((0, 3)),
+            np.zeros((2, 4)),
+            np.full((2, 3), np.nan),
+            np.full((1, 3), 1e90),
+        ):
+            for switch in (contextlib.nullcontext, numba):
+                with switch(), pytest.raises(hs.HeadstartError, match="contexts must"):
+                    features.read_rows(bad)

@@ -8,7 +8,7 @@ import pytest
 import headstart as hs
 from headstart.transfer.empirical_bayes import state as kept_state
 from headstart.transfer.empirical_bayes.full_covariance import posteriors
-from headstart.transfer.empirical_bayes.full_covariance.likelihood import log_likelihood
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import log_likelihood
 from headstart.transfer.empirical_bayes.scoring import STRENGTHS, prefers_isotropic
 from headstart.transfer.empirical_bayes.strength import mean_strength
 

@@ -11,9 +11,9 @@ import headstart as hs
 from headstart.model.prior import symmetric_root
 from headstart.transfer.empirical_bayes.full_covariance import fitting, task_noise
 from headstart.transfer.empirical_bayes.full_covariance.fitting import covariance_step, scoring_step
-from headstart.transfer.empirical_bayes.full_covariance.likelihood import log_likelihood
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, posteriors
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import log_likelihood, posteriors
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 seeds = st.integers(0, 2**32 - 1)

@@ -176,6 +176,29 @@ def test_batch_axes_are_a_loop(transfer, noise):
             lone = {at: transfer.fold(lone[at], pick(batched[count], at)) for at in lone}
 
 
+@pytest.mark.parametrize("transfer", [*SUMS, *FITTED, hs.EmpiricalBayes(units="given")], ids=repr)
+def test_a_refit_of_a_batch_is_one_of_each_element(transfer):
+    """Its elements may hold their tasks in different orders, of which none is the right one."""
+    tolerance = 1e-9 if transfer in SUMS else 1e-6
+    batched = [task(seed, rounds=8, batch=(2,)) for seed in range(13)]
+    together = transfer.prior(transfer.refit(batched))
+    for at in range(2):
+        alone = transfer.prior(transfer.refit([pick(evidence, at) for evidence in batched]))
+        np.testing.assert_allclose(together.mean[at], alone.mean, atol=tolerance)
+        np.testing.assert_allclose(together.covariance[at], alone.covariance, atol=tolerance)
+        values = np.broadcast_to(together.noise, (2,))
+        np.testing.assert_allclose(values[at], alone.noise, rtol=tolerance)
+
+
+@pytest.mark.parametrize("transfer", [hs.EmpiricalBayes(), hs.EmpiricalBayes(units="given")])
+def test_a_refit_of_a_batch_does_not_depend_on_the_order_of_tasks(transfer):
+    batched = [task(seed, rounds=8, batch=(2,)) for seed in range(13)]
+    one = transfer.prior(transfer.refit(batched))
+    other = transfer.prior(transfer.refit(batched[::-1]))
+    np.testing.assert_array_equal(one.mean, other.mean)
+    np.testing.assert_array_equal(one.covariance, other.covariance)
+
+
 def pick(evidence, at):
     """One task of a batch."""
     forced = None if evidence.forced is None else pick(evidence.forced, at)

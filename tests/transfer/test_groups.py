@@ -13,11 +13,11 @@ from headstart.lab import Policy, simulate
 from headstart.lab.policies import policy
 from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.records import flatten
-from headstart.transfer.empirical_bayes.full_covariance.likelihood import (
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     log_likelihood,
     task_likelihoods,
 )
-from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.mixture import transfer as groups
 from headstart.worlds import Synthetic

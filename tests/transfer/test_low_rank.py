@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from headstart.model.evidence import Evidence
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
 from headstart.transfer.empirical_bayes.low_rank.fitting import (
     fit_low_rank,
     leave_one_out,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import headstart as hs
 from headstart.transfer.empirical_bayes import state as kept_state
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 

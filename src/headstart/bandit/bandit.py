@@ -116,6 +116,8 @@ class Bandit(BanditFromData):
     ) -> None:
         encoder = encoder_of(dim)
         names = None if encoder is None else encoder.feature_names
+        if encoder is None and not checks.is_whole(dim):
+            raise checks.refuse("dim", "a whole number of features, a Schema or a transformer", dim)
         dim = checks.dimension(dim if names is None else len(names))
         if intercept is not None:
             intercept = checks.flag("intercept", intercept)

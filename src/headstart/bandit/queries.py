@@ -47,7 +47,12 @@ class BanditQueries:
 
     @property
     def prior(self) -> BasePrior:
-        """The prior of a new task."""
+        """The prior of a new task.
+
+        Its coefficients are those of features as they were given. After a fit of rows or logs,
+        they are those of standardized features, unless ``standardize=False``; ``task.explain``
+        shows coefficients of the features as given.
+        """
         return self._state.prior()
 
     @property

@@ -55,9 +55,10 @@ class RewardModel:
 
     def read(self, reward: Any) -> float:
         """The reward that the model learns from, from one that a user passes; checked."""
-        if type(reward) not in (float, np.float64) or not -MAX_VALUE <= reward <= MAX_VALUE:
-            reward = check_reward(reward)
-        return -float(reward) if self.minimize else float(reward)
+        number = float(reward) if type(reward) in (float, np.float64) else check_reward(reward)
+        if not -MAX_VALUE <= number <= MAX_VALUE:
+            number = check_reward(reward)
+        return -number if self.minimize else number
 
     def read_many(self, rewards: Array) -> Array:
         """The same of an array of finite numbers."""

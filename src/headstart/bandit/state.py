@@ -231,12 +231,11 @@ class BanditState:
             offer = self.reader.read(contexts, writer)
             rows, allowed = offer.rows, None
             if exclude is not None:
-                allowed = arms_not_excluded(
-                    exclude, len(rows), offer.labels if offer.has_ids else None
-                )
+                allowed = arms_not_excluded(exclude, len(rows), offer.ids())
             if k is not None:
                 k = check_k(k, len(rows), allowed, ledger.choice_window)
-            check_bounds(rule, len(rows), allowed, 1 if k is None else k)
+            if rule.bounds is not None:
+                check_bounds(rule, len(rows), allowed, 1 if k is None else k)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
             prepared_choice = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
             belief, key = prepared_choice[0], self.stream_key(name, cached)

@@ -195,18 +195,27 @@ class Task:
         return self._state.learn(choice, reward, self._id)
 
     def observe(
-        self, contexts: Any, rewards: Any, weight: Any = None, *, journal: Journal | None = None
+        self,
+        contexts: Any,
+        rewards: Any,
+        weight: Any = None,
+        *,
+        context: Any = None,
+        journal: Journal | None = None,
     ) -> bool:
         """Learn from rounds that were not choices of this bandit, such as rows of a log.
 
         Parameters
         ----------
         contexts : array_like of shape (n, dim), or data frame
-            The context of the arm that was picked in each round.
+            The context of the arm that was picked in each round. With a schema, rows as
+            :meth:`choose` takes them, with the fields of the context as further columns.
         rewards : array_like of shape (n,)
             The reward of each round.
         weight : float, or array_like of shape (n,), optional
             How often each round counts: 1 unless given. A round of weight 0 is left out.
+        context : dict, optional
+            With a schema, the fields of the context, if they are the same in all rounds.
         journal : Journal, optional
             Where the rounds are noted before they are learned from. :meth:`Bandit.replay` learns
             from them once, unless that was done before.
@@ -232,6 +241,8 @@ class Task:
         >>> task.rounds, task.evidence.rounds
         (2, 3.0)
         """
+        if context is not None:
+            contexts = request_of(contexts, context, None)
         return observe_rounds(self._state, self._id, contexts, rewards, weight, journal)
 
     def predict(

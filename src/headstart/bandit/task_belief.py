@@ -2,9 +2,9 @@
 
 A reward updates the belief in O(d²). In two cases the belief is computed again from the prior and
 the task's evidence, in O(d³): after some of 1, 2, 4, … rewards where the prior leaves the noise to
-the task (the belief needs a rebuild), and after all of these while the scale is known from this
-task alone. Bandits and experiments share these steps. What a bandit keeps of its tasks is in
-:mod:`headstart.bandit.ledger`.
+the task (the belief needs a rebuild), and after most of these while the scale is known from this
+task alone (:func:`is_refit_due`). Bandits and experiments share these steps. What a bandit keeps of
+its tasks is in :mod:`headstart.bandit.ledger`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, select
 from headstart.transfer import Transfer
 
-__all__ = ["LoneTask", "is_power_of_two", "next_belief", "rebuilt_belief", "refresh_count"]
+__all__ = ["LoneTask", "is_refit_due", "next_belief", "rebuilt_belief", "refresh_count"]
 
 
 class LoneTask(NamedTuple):
@@ -69,7 +69,7 @@ def next_belief(
         Given if the task alone determines the scale of θ and of the noise.
     """
     after = belief.update(context, reward)
-    if alone is not None and not is_power_of_two(rewards):
+    if alone is not None and not is_refit_due(rewards):
         alone = None
     if alone is None and not after.needs_rebuild:
         return after
@@ -96,9 +96,14 @@ def holds(prior: BasePrior, evidence: Evidence) -> bool:
     return bool(evidence.batch) or prior.can_update_on(evidence)
 
 
-def is_power_of_two(count: int) -> bool:
-    """Whether a count is one of 1, 2, 4, 8 and so on."""
-    return count & (count - 1) == 0
+def is_refit_due(rewards: int) -> bool:
+    """Whether the prior of a task that alone determines the scale is computed again.
+
+    >>> [rewards for rewards in range(1, 5000) if is_refit_due(rewards)]
+    [1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096]
+    """
+    few = rewards <= 256
+    return rewards & (rewards - 1) == 0 and (few or rewards.bit_length() % 2 == 1)
 
 
 def refresh_count(count: int) -> int:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
+from headstart.kernels.switch import loops
 from headstart.records import Array, set_read_only
 
 __all__ = [
@@ -50,7 +51,7 @@ class Features:
     shift: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
 
-    @property
+    @functools.cached_property
     def dim(self) -> int:
         """The dimension of θ: the features, and the intercept if there is one."""
         return self.context_dim + self.intercept
@@ -77,6 +78,25 @@ class Features:
             table = table.astype(np.float64, order="C", copy=False)
         self.check(table)
         return table, float(np.vdot(table, table)), names
+
+    def read_rows(self, contexts: Any) -> tuple[Array, float, tuple[str, ...] | None, Array]:
+        """What :meth:`read` returns, and the contexts as the model sees them."""
+        compiled = loops()
+        if (
+            compiled is not None
+            and self.units is None
+            and type(contexts) is np.ndarray
+            and contexts.dtype is DOUBLE
+            and contexts.ndim == 2
+            and contexts.shape[1] == self.context_dim
+            and contexts.flags.c_contiguous
+        ):
+            rows = np.empty((len(contexts), self.dim))
+            squares = compiled.read(contexts, rows)
+            if squares <= MAX_SQUARES and len(rows):
+                return contexts, squares, self.names, rows
+        table, squares, names = self.read(contexts)
+        return table, squares, names, self.transform(table)
 
     @functools.cached_property
     def units(self) -> tuple[Array, Array] | None:
@@ -117,16 +137,18 @@ class Features:
         >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).transform(np.array([[14.0]]))
         array([[2., 1.]])
         """
-        units = self.units
-        if units is not None:
-            contexts = contexts - units[0]
-            contexts /= units[1]
+        units, dim = self.units, self.context_dim
+        if units is None and not self.intercept:
+            return contexts.copy()
+        table = np.empty(contexts.shape[:-1] + (self.dim,))  # noqa: RUF005 (faster)
+        if units is None:
+            table[..., :dim] = contexts
+        else:
+            np.subtract(contexts, units[0], table[..., :dim])
+            table[..., :dim] /= units[1]
         if self.intercept:
-            wider = np.empty(contexts.shape[:-1] + (self.context_dim + 1,))  # noqa: RUF005 (faster)
-            wider[..., :-1] = contexts
-            wider[..., -1] = 1.0
-            return wider
-        return contexts.copy() if units is None else contexts
+            table[..., dim] = 1.0
+        return table
 
     def context_of(self, row: Array, contexts: Array, arm: int) -> Array:
         """The context of an arm's row, read-only: a copy of the original if it was standardized."""
@@ -232,7 +254,10 @@ def numeric_column(column: Any, name: str) -> Array:
                     f"no floating-point number can hold"
                 ) from None
     if values.dtype.kind not in "fiub" or values.ndim != 1:
-        raise InputError(f"contexts must be numbers; column {name!r} has type {column.dtype}")
+        raise InputError(
+            f"contexts must be numbers; column {name!r} has type {column.dtype}, which a bandit "
+            f"with a schema can take: headstart.Bandit(headstart.Schema(…))"
+        )
     return values.astype(np.float64)
 
 
@@ -294,13 +319,19 @@ def arms_not_excluded(
 def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
     """The rows of the actions with these ids; anything else is returned as it is."""
     is_array = isinstance(exclude, np.ndarray) and exclude.ndim
-    items = exclude.tolist() if is_array else checks.entries("exclude", exclude, "rows or ids")
+    items = (
+        exclude.tolist()
+        if is_array
+        else checks.entries("exclude", exclude, "a list of rows or ids")
+    )
     by_number = not any(isinstance(id, str) for id in ids)
     if any(isinstance(item, (bool, np.bool_)) for item in items):
         return exclude
     if not any(isinstance(item, str) or by_number for item in items):
         return exclude
-    places = {id: row for row, id in enumerate(ids)}
+    places: dict[Any, list[int]] = {}  # labels of an index may occur twice
+    for row, id in enumerate(ids):
+        places.setdefault(id, []).append(row)
     rows = []
     for item in items:
         if not isinstance(item, str) and not by_number:
@@ -310,7 +341,7 @@ def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
             raise InputError(
                 f"exclude must hold ids of actions on offer; got {checks.describe(item)}"
             )
-        rows.append(places[item])
+        rows += places[item]
     return rows
 
 

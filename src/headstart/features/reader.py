@@ -20,7 +20,8 @@ from headstart.records import Array
 
 __all__ = ["ContextReader", "Offer"]
 
-# The usual sizes are computed at offers 1, 2, 4, …, and at the first ones where values were few.
+# The usual sizes are computed at offers 1, 2, 4, …, and at the first ones where values were few;
+# after these, every second time if they are known.
 FIRST_OFFERS = 16
 
 #: Writes what is known of items, given by the keys of their ids, into the last columns of a table.
@@ -49,6 +50,12 @@ class Offer:
     sizes: UsualSizes
     labels: Any = None
     has_ids: bool = False
+
+    def ids(self, at: int | None = None) -> Any:
+        """The labels by which arms can be excluded: ids, or an index of texts; of one task."""
+        labels = self.labels if at is None or self.labels is None else self.labels[at]
+        is_named = self.has_ids or any(isinstance(label, str) for label in labels or ())
+        return labels if is_named else None
 
 
 class ContextReader:
@@ -99,15 +106,13 @@ class ContextReader:
             (table, labels, has_ids), squares = self.encode(
                 contexts, write_items, distinct=distinct
             )
-            names = features.names
+            rows, names = features.transform(table), features.names
         else:
             if type(contexts) is Request:
                 contexts = plain_contexts(contexts)
-            table, squares, names = features.read(contexts)
-            if hasattr(contexts, "columns") and hasattr(contexts, "index"):
-                labels = contexts.index.to_list()
+            table, squares, names, rows = features.read_rows(contexts)
+            labels = index_labels(contexts)
         sizes = self.check_sizes(table, squares)
-        rows = features.transform(table)
         return Offer(table, rows, names, sizes, labels, has_ids)
 
     def encode(
@@ -181,16 +186,19 @@ class ContextReader:
         flat = np.concatenate(tables)
         sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
         names = self.features.names if features.names == self.features.names else features.names
-        return Offer(tables, [features.transform(table) for table in tables], names, sizes)
+        rows = [features.transform(table) for table in tables]
+        return Offer(tables, rows, names, sizes, [index_labels(table) for table in contexts])
 
     def read_requests(
         self, requests: Sequence[Request], write_items: Sequence[ItemWriter | None]
     ) -> Offer:
         """What is on offer to several tasks, by the schema."""
-        tables = [
-            self.encode(request, writer)[0]
-            for request, writer in zip(requests, write_items, strict=True)
-        ]
+        tables = []
+        for at, (request, writer) in enumerate(zip(requests, write_items, strict=True)):
+            try:
+                tables.append(self.encode(request, writer)[0])
+            except InputError as error:
+                raise InputError(f"ids[{at}]: {error}") from None
         contexts = [encoded.table for encoded in tables]
         rows, sizes = [self.features.transform(table) for table in contexts], self.sizes
         if contexts:
@@ -207,6 +215,8 @@ class ContextReader:
         """
         count, sizes = self.offer_count, self.sizes
         due = count & (count - 1) == 0 or (count < FIRST_OFFERS and not sizes.are_known)
+        if due and count > FIRST_OFFERS and count.bit_length() % 2 == 0:
+            due = not sizes.are_known
         if not due and (squares <= self.max_squares or self.are_within_limits(contexts, squares)):
             return sizes
         if self.encoder is not None:
@@ -235,3 +245,11 @@ class ContextReader:
             return False
         self.set_sizes(offer.sizes)
         return True
+
+
+def index_labels(contexts: Any) -> list[Any] | None:
+    """The index of a pandas frame, which names its arms; ``None`` for anything else."""
+    if hasattr(contexts, "columns") and hasattr(contexts, "index"):
+        labels: list[Any] = contexts.index.to_list()
+        return labels
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import FileError, InputError
+from headstart.features.conversion import is_frame
 from headstart.features.schema.encoder import EncodedRows, Encoder
 from headstart.features.schema.rows import check_ids
 from headstart.features.schema.schema import Schema
@@ -23,8 +25,9 @@ class TransformerEncoder:
     """Rows by the ``transform`` of an object that is fitted already.
 
     It is given what was passed, a frame or a list of dicts, with the fields of the context as
-    further columns or entries. The id of an action is its ``id``, if there is one, or its label in
-    the index of a frame.
+    further columns or entries. One that was fitted on a frame, and tells its columns
+    (``feature_names_in_``), is given a frame of these columns. The id of an action is its ``id``,
+    if there is one, or its label in the index of a frame.
 
     Parameters
     ----------
@@ -50,8 +53,10 @@ class TransformerEncoder:
         name = type(self.schema).__name__
         try:
             labels, has_ids = labels_of(actions)
-            rows = actions if context is None else with_context(actions, context)
-            table = self.schema.transform(rows)
+            if context is not None:
+                actions = with_context(actions, context)
+                self.check_context(context)
+            table = self.schema.transform(self.as_fitted(actions))
             if hasattr(table, "toarray"):
                 table = table.toarray()
         except (InputError, MemoryError):
@@ -76,6 +81,49 @@ class TransformerEncoder:
         if has_ids:
             check_ids(labels, distinct=distinct)
         return EncodedRows(np.array(table, dtype=np.float64, order="C"), labels, has_ids)
+
+    @property
+    def fitted_names(self) -> list[str] | None:
+        """The columns of the frame that the transformer was fitted on, as scikit-learn's tell."""
+        names = getattr(self.schema, "feature_names_in_", None)
+        return None if names is None else list(names)
+
+    def check_context(self, context: Any) -> None:
+        """Refuse fields that the transformer would ignore."""
+        names = self.fitted_names
+        extra = [] if names is None else [name for name in context if name not in names]
+        if extra:
+            raise InputError(
+                f"context: field {extra[0]!r} is not among the columns that "
+                f"{type(self.schema).__name__} was fitted on: {names}"
+            )
+
+    def as_fitted(self, actions: Any) -> Any:
+        """Actions as a frame with the columns of the fit, where the transformer tells them.
+
+        Without pandas, dicts stay as they are.
+        """
+        names = self.fitted_names
+        if names is None:
+            return actions
+        is_list = isinstance(actions, (list, tuple)) and len(actions) > 0
+        if is_list and all(isinstance(row, Mapping) for row in actions):
+            for place, row in enumerate(actions):
+                if row.keys() != actions[0].keys():
+                    raise InputError(
+                        f"action at row {place} must have the fields of the first one, "
+                        f"{list(actions[0])}; got {list(row)}"
+                    )
+            actions = {name: [row[name] for row in actions] for name in actions[0]}
+        if isinstance(actions, Mapping):
+            try:
+                pandas = importlib.import_module("pandas")  # which this library does not need
+            except ImportError:
+                return actions
+            actions = pandas.DataFrame(dict(actions))
+        if is_frame(actions):
+            return actions[[name for name in names if name in actions.columns]]
+        return actions
 
 
 AnyEncoder = Encoder | TransformerEncoder

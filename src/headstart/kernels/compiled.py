@@ -16,7 +16,15 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["choose_thompson", "choose_ucb", "learn", "play"]
+__all__ = [
+    "choose_thompson",
+    "choose_ucb",
+    "learn",
+    "play",
+    "posterior",
+    "read",
+    "ridge_terms",
+]
 
 # Sums may be reordered, which lets them use a processor's wide registers.
 REORDERED_SUMS = {"reassoc", "contract", "nsz"}
@@ -153,6 +161,139 @@ def choose_thompson(
 def learn(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: Any) -> Any:
     """Fill in a belief's new mean and root after one round; gives s and the error."""
     return update(mean, root, x, reward, new_mean, new_root)
+
+
+@compiled([number(matrix, number[:, ::1])], fastmath=REORDERED_SUMS, cache=True)
+def read(contexts: Any, rows: Any) -> Any:
+    """Fill ``rows`` with the contexts, and with ones beside them; gives Σ x² of the contexts."""
+    arms, dim = contexts.shape
+    squares = 0.0
+    for k in range(arms):
+        for i in range(dim):
+            squares += contexts[k, i] * contexts[k, i]
+            rows[k, i] = contexts[k, i]
+        rows[k, dim:] = 1.0
+    return squares
+
+
+@compiled(fastmath=REORDERED_SUMS)
+def tridiagonalize(gram: Any, moment: Any, beside: Any) -> None:
+    """Gram → Q Gram Qᵀ with three diagonals and moment → Q moment, in place, by reflections.
+
+    The two diagonals beside the main one, which are equal, are written into ``beside``.
+    """
+    dim = len(moment)
+    image = np.empty(dim)
+    for k in range(dim - 1):
+        length = 0.0
+        for i in range(k + 1, dim):
+            length += gram[k, i] * gram[k, i]
+        length = math.copysign(math.sqrt(length), -gram[k, k + 1])
+        v = gram[k]  # from k + 1 on
+        beside[k] = length
+        square = 2.0 * length * (length - v[k + 1])  # ‖v‖² after the next line
+        v[k + 1] -= length
+        if square <= 0.0:
+            continue
+        on_moment = 0.0
+        along = 0.0
+        for i in range(k + 1, dim):
+            total = 0.0
+            for j in range(k + 1, dim):
+                total += gram[i, j] * v[j]
+            image[i] = total * 2.0 / square
+            along += image[i] * v[i]
+            on_moment += moment[i] * v[i]
+        for i in range(k + 1, dim):
+            image[i] -= along / square * v[i]
+            moment[i] -= 2.0 * on_moment / square * v[i]
+        for i in range(k + 1, dim):
+            for j in range(k + 1, dim):
+                gram[i, j] -= v[i] * image[j] + image[i] * v[j]
+
+
+@compiled([numba.void(matrix, vector, vector, number[::1], number[::1])], cache=True)
+def ridge_terms(gram: Any, moment: Any, lambdas: Any, fitted: Any, log_dets: Any) -> None:
+    """Fill in :func:`headstart.transfer.noise.ridge_terms` of one task, without eigenvalues.
+
+    A matrix with three diagonals is factored in O(d) for every λ. Its pivots are λ or more.
+    """
+    dim = len(moment)
+    size = 0.0
+    for i in range(dim):
+        size += gram[i, i]
+    scale = 1.0 / size if size > 0.0 else 1.0  # products of a reflection might overflow
+    local, c, beside = gram * scale, moment.copy(), np.zeros(dim)
+    tridiagonalize(local, c, beside)
+    for at in range(len(lambdas)):
+        lam = lambdas[at] * scale
+        total, product, log_det = 0.0, 1.0, 0.0
+        pivot, solved, across = 1.0, 0.0, 0.0
+        for i in range(dim):
+            share = across / pivot
+            pivot = max(local[i, i] + lam - share * across, lam)
+            solved = c[i] - share * solved
+            across = beside[i]
+            total += solved * solved / pivot
+            product *= pivot / lam
+            if product > 1e150:
+                log_det += math.log(product)
+                product = 1.0
+        fitted[at] = total * scale
+        log_dets[at] = log_det + math.log(product)
+
+
+@compiled(
+    [
+        numba.types.Tuple((number, number, number))(
+            matrix, vector, matrix, vector, number, number[::1], number[:, ::1]
+        )
+    ],
+    fastmath=REORDERED_SUMS,
+    cache=True,
+)
+def posterior(
+    start: Any, mean: Any, gram: Any, moment: Any, squares: float, new_mean: Any, new_root: Any
+) -> Any:
+    """Fill in the mean and root of :func:`headstart.model.belief.posterior`.
+
+    Gives the information, S before rounding is cut off, and the most information in a direction of
+    the prior's root; that is infinite where rounding has left no factor.
+    """
+    dim = len(mean)
+    inner = np.dot(start.T, np.dot(gram, start))
+    most = information = 0.0
+    for j in range(dim):
+        most = max(most, inner[j, j])
+        inner[j, j] += 1.0
+        for i in range(j, dim):
+            total = inner[i, j]
+            for k in range(j):
+                total -= inner[i, k] * inner[j, k]
+            if i > j:
+                inner[i, j] = total / inner[j, j]
+            elif total > 0.0:
+                inner[j, j] = math.sqrt(total)
+                information += math.log(total)
+            else:
+                return 0.0, 0.0, math.inf
+    surprise = moment - np.dot(gram, mean)
+    along = np.zeros(dim)
+    for i in range(dim):
+        for j in range(dim):
+            total = start[i, j]
+            for k in range(j):
+                total -= inner[j, k] * new_root[i, k]
+            new_root[i, j] = total / inner[j, j]
+            along[j] += new_root[i, j] * surprise[i]
+    square = squares
+    for i in range(dim):
+        step = 0.0
+        for j in range(dim):
+            step += new_root[i, j] * along[j]
+        new_mean[i] = mean[i] + step
+        square -= mean[i] * (moment[i] + surprise[i]) + step * surprise[i]
+    return information, square, most
 
 
 @compiled(

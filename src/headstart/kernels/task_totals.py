@@ -251,7 +251,8 @@ def low_rank_sums(
 ) -> Any:
     """The sums of a pass for one low-rank population: the fields of ``LowRankSums``.
 
-    The reference is :func:`headstart.transfer.empirical_bayes.low_rank.passes.low_rank_totals`.
+    The reference is ``low_rank_totals`` in
+    :mod:`headstart.transfer.empirical_bayes.refits.low_rank_passes`.
 
     Parameters
     ----------

@@ -201,31 +201,10 @@ class Belief(BaseBelief):
 
         The new arrays can be written to: :meth:`sealed` must come before the belief is handed out.
         """
-        if self.mean.ndim == 1:
-            return self.update_one(x, r)
-        root = self.root
-        u = (x[..., None, :] @ root)[..., 0, :]
-        s = (u * u).sum(-1)
-        g = np.sqrt(1.0 + s)
-        gain = (root @ u[..., None])[..., 0]
-        away = r - (x * self.mean).sum(-1)
-        error = away / (1.0 + s)
-        shrink = gain / (g * (1.0 + g))[..., None]
-        square, rounds = self.square + away * error, self.rounds + 1.0
-        return type(self)(
-            self.mean + gain * error[..., None],
-            root - shrink[..., :, None] * u[..., None, :],
-            self.information + np.log1p(s),
-            rounds,
-            noise_from_rewards(self.prior, square, rounds, self.noise),
-            self.prior,
-            square,
-            self.noise_ratio,
-        )
-
-    def update_one(self, x: Array, r: float) -> Self:
-        """The update without batch axes, where plain floats are faster than arrays of one."""
         mean, root = self.mean, self.root
+        if mean.ndim > 1:
+            return self.update_batch(x, r)
+        # Plain floats are faster than arrays of one.
         compiled = loops()
         if compiled is not None and x.dtype is mean.dtype is root.dtype is DOUBLE:
             x, root = np.ascontiguousarray(x), np.ascontiguousarray(root)
@@ -256,6 +235,28 @@ class Belief(BaseBelief):
             belief.__class__ = Belief
         after: Self = belief
         return after
+
+    def update_batch(self, x: Array, r: Array) -> Self:
+        """The update along batch axes."""
+        root = self.root
+        u = (x[..., None, :] @ root)[..., 0, :]
+        s = (u * u).sum(-1)
+        g = np.sqrt(1.0 + s)
+        gain = (root @ u[..., None])[..., 0]
+        away = r - (x * self.mean).sum(-1)
+        error = away / (1.0 + s)
+        shrink = gain / (g * (1.0 + g))[..., None]
+        square, rounds = self.square + away * error, self.rounds + 1.0
+        return type(self)(
+            self.mean + gain * error[..., None],
+            root - shrink[..., :, None] * u[..., None, :],
+            self.information + np.log1p(s),
+            rounds,
+            noise_from_rewards(self.prior, square, rounds, self.noise),
+            self.prior,
+            square,
+            self.noise_ratio,
+        )
 
     def predict(self, contexts: Array) -> Array:
         """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""
@@ -327,8 +328,11 @@ def posterior(prior: Prior, evidence: Evidence, noise: Any, ratio: Any) -> tuple
     start = prior.root
     if xp is not np or (ratio != 1.0 if type(ratio) is float else (ratio != 1.0).any()):
         start = start / xp.asarray(ratio)[..., None, None]
+    if loops() is not None and xp is np and start.ndim == evidence.gram.ndim == 2:
+        found = posterior_by_loops(prior, start, evidence, noise)
+        if found is not None:
+            return *found, ratio
     inner = xp.eye(prior.dim) + start.swapaxes(-1, -2) @ evidence.gram @ start
-    inner = (inner + inner.swapaxes(-1, -2)) / 2
     inverse, log_det = inverse_root(inner)
     information: Any = log_det
     root: Array = start @ inverse
@@ -353,3 +357,19 @@ def posterior(prior: Prior, evidence: Evidence, noise: Any, ratio: Any) -> tuple
         information, square = float(information), float(square)
     noise = noise_from_rewards(prior, square, rounds, noise)
     return mean, root, information, rounds, noise, prior, square, ratio
+
+
+def posterior_by_loops(
+    prior: Prior, start: Array, evidence: Evidence, noise: Any
+) -> tuple[Any, ...] | None:
+    """The same but for ``ratio``, by compiled loops; ``None`` where these lose digits."""
+    arrays = start, prior.mean, evidence.gram, evidence.moment
+    if not all(array.flags.c_contiguous and array.dtype == DOUBLE for array in arrays):
+        return None
+    mean, root, squares = np.empty(prior.dim), np.empty(start.shape), float(evidence.squares)
+    information, square, most = loops().posterior(*arrays, squares, mean, root)
+    if not most <= MAX_INFORMATION:
+        return None
+    square, rounds = max(square, 1e-12 * squares), evidence.rounds
+    noise = noise_from_rewards(prior, square, rounds, noise)
+    return mean, root, information, rounds, noise, prior, square

@@ -166,15 +166,15 @@ class Evidence(Record):
 
     def add_many(self, contexts: Array, rewards: Array, forced: Array | None = None) -> Evidence:
         """Several rounds at once, checked already; ``forced`` marks those that were, if any."""
-        gram = contexts.T @ contexts
+        gram = contexts.T.dot(contexts)
         part = self.forced
         if part is not None and forced is not None and forced.any():
             part = part.add_many(contexts[forced], rewards[forced], forced[forced])
         return Evidence.unchecked(
             self.gram + gram,
-            self.moment + rewards @ contexts,
+            self.moment + rewards.dot(contexts),
             self.rounds + float(len(rewards)),
-            self.squares + float(rewards @ rewards),
+            self.squares + float(rewards.dot(rewards)),
             part,
         )
 

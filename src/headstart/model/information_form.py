@@ -8,6 +8,7 @@ factored.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -94,6 +95,9 @@ def sums_are_accurate(root: Array, gram: Array) -> bool:
     ... )
     (False, True)
     """
+    # No information in a direction is more than the product of these norms.
+    if np.vdot(root, root) * math.sqrt(np.vdot(gram, gram)) <= MAX_INFORMATION:
+        return True
     inner = np.einsum("ij,ij->j", root, gram @ root)
     if inner.max(initial=0.0) <= MAX_INFORMATION:
         return True

@@ -154,14 +154,14 @@ def linearize(belief: BaseBelief, x: Array, r: Any, weight: Any = 1.0) -> tuple[
         miss = sigmoid(-mode)
         bend = max(miss * (1.0 - miss), MIN_WEIGHT)
         spread = min(variance / (1.0 + bend * variance), MAX_SPREAD)
-        miss += 0.5 * spread * miss * (1.0 - miss) * (1.0 - 2.0 * miss)
+        miss = mean_miss(miss, spread)
         root = math.sqrt(weight * bend)
         return root * x, sign * root * (mode + miss / bend)
     signs, variances = np.where(np.asarray(r) > 0, 1.0, -1.0), weight * width**2
     modes = posterior_modes(signs * mean, variances)
     misses = sigmoid(-modes)
     bends = np.maximum(misses * (1.0 - misses), MIN_WEIGHT)
-    misses = mean_misses(misses, variances / (1.0 + bends * variances))
+    misses = mean_miss(misses, np.minimum(variances / (1.0 + bends * variances), MAX_SPREAD))
     roots = np.sqrt(weight * bends)
     return roots[..., None] * x, signs * roots * (modes + misses / bends)
 
@@ -256,10 +256,9 @@ def least_bends(misses: Array) -> Array:
     return least
 
 
-def mean_misses(misses: Any, spreads: Any) -> Any:
-    """p̄ of the rewards that did not come, from p at the mode and the variance s'."""
-    spreads = np.minimum(spreads, MAX_SPREAD)
-    return misses + 0.5 * spreads * misses * (1.0 - misses) * (1.0 - 2.0 * misses)
+def mean_miss(miss: Any, spread: Any) -> Any:
+    """p̄ of a reward that did not come, from p at the mode and the variance s'."""
+    return miss + 0.5 * spread * miss * (1.0 - miss) * (1.0 - 2.0 * miss)
 
 
 def expected_probability(mean: Array, deviation: Array) -> Array:

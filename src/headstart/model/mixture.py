@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,8 +26,41 @@ from headstart.records import Array, read_only_copy
 __all__ = ["MixtureBelief", "MixturePrior"]
 
 
+class Groups:
+    """What priors and beliefs of mixtures share: Gaussians on the last batch axis, and weights."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        parts: Any
+        log_weights: Array
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return int(self.parts.dim)
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes, without the groups."""
+        batch: tuple[int, ...] = self.parts.batch[:-1]
+        return batch
+
+    @property
+    def weights(self) -> Array:
+        """The probability of each group."""
+        weights: Array = np.exp(self.log_weights)
+        return weights
+
+    @property
+    def mean(self) -> Array:
+        """E θ."""
+        mean: Array = (self.weights[..., None] * self.parts.mean).sum(-2)
+        return mean
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class MixturePrior(BasePrior):
+class MixturePrior(Groups, BasePrior):
     """Priors side by side along the last batch axis, and the logarithms of their weights."""
 
     parts: Prior
@@ -62,25 +95,9 @@ class MixturePrior(BasePrior):
         return MixturePrior(Prior(**fields), weights)
 
     @property
-    def dim(self) -> int:
-        """The number of features d."""
-        return self.parts.dim
-
-    @property
-    def batch(self) -> tuple[int, ...]:
-        """The leading axes, without the groups."""
-        return self.parts.batch[:-1]
-
-    @property
     def noise(self) -> Any:
         """R, the same for all groups."""
         return shared_value(self.parts.noise, self.parts.batch)
-
-    @property
-    def mean(self) -> Array:
-        """E θ."""
-        mean: Array = (np.exp(self.log_weights)[..., None] * self.parts.mean).sum(-2)
-        return mean
 
     @property
     def covariance(self) -> Array:
@@ -105,11 +122,10 @@ class MixturePrior(BasePrior):
 
     def as_gaussian(self) -> Prior:
         """The Gaussian with the mixture's mean and covariance."""
-        weights = np.exp(self.log_weights)
-        mean = (weights[..., None] * self.parts.mean).sum(-2)
+        mean = self.mean
         away = self.parts.mean - mean[..., None, :]
         spread = self.parts.covariance + away[..., :, None] * away[..., None, :]
-        sigma = (weights[..., None, None] * spread).sum(-3)
+        sigma = (self.weights[..., None, None] * spread).sum(-3)
         noise = np.asarray(self.noise)
         return Prior(mean, symmetric_root(sigma) / noise[..., None, None], noise=self.noise)
 
@@ -118,7 +134,7 @@ LOG_ZERO = -1e9  # the logarithm of no weight, but finite
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class MixtureBelief(BaseBelief):
+class MixtureBelief(Groups, BaseBelief):
     """The posterior of a task that belongs to one of several groups."""
 
     parts: Belief
@@ -128,16 +144,6 @@ class MixtureBelief(BaseBelief):
     def __post_init__(self) -> None:
         for name in ("log_weights", "log_start"):
             object.__setattr__(self, name, read_only_copy(getattr(self, name)))
-
-    @property
-    def dim(self) -> int:
-        """The number of features d."""
-        return self.parts.dim
-
-    @property
-    def batch(self) -> tuple[int, ...]:
-        """The leading axes, without the groups."""
-        return self.parts.batch[:-1]
 
     @property
     def rounds(self) -> Any:
@@ -161,18 +167,6 @@ class MixtureBelief(BaseBelief):
     def rebuild_due(self) -> Any:
         """The same for each element of a batch."""
         return np.any(self.parts.rebuild_due(), axis=-1)
-
-    @property
-    def weights(self) -> Array:
-        """The probability of each group."""
-        weights: Array = np.exp(self.log_weights)
-        return weights
-
-    @property
-    def mean(self) -> Array:
-        """E θ."""
-        mean: Array = (self.weights[..., None] * self.parts.mean).sum(-2)
-        return mean
 
     @property
     def prior(self) -> MixturePrior:

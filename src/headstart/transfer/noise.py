@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from typing import Any
 
 import numpy as np
 
 from headstart import checks
 from headstart.arrays import array_namespace, float_if_scalar, matvec, trace, transpose
+from headstart.kernels.switch import loops
 from headstart.model.evidence import Evidence
-from headstart.records import Array, Record
+from headstart.records import Array, Record, combine
 from headstart.small_matrices import eigh
 
 __all__ = ["NoiseScale", "Spectrum", "task_ridge", "task_scale"]
@@ -123,13 +125,13 @@ class NoiseScale(Record):
 
     def merge(self, other: NoiseScale) -> NoiseScale:
         """What the tasks of both say."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
-        return NoiseScale.unchecked(given_noise=self.given_noise, **sums)
+        both: NoiseScale = combine(operator.add, self, other)
+        return both.replace(given_noise=self.given_noise)
 
     def total(self) -> NoiseScale:
         """What all elements of a batch say together."""
-        sums = {name: float(np.sum(getattr(self, name))) for name in SUMS}
-        return NoiseScale.unchecked(given_noise=self.given_noise, **sums)
+        together: NoiseScale = combine(lambda part: float(np.sum(part)), self)
+        return together.replace(given_noise=self.given_noise)
 
     @property
     def is_known(self) -> Any:
@@ -171,20 +173,15 @@ def task_scale(evidence: Evidence) -> tuple[Any, Any]:
     (1.0, 0.19)
     """
     xp = array_namespace(evidence.gram)
-    spectrum = Spectrum.of(evidence)
     squares, rounds = (
         xp.asarray(evidence.squares)[..., None],
         xp.asarray(evidence.rounds)[..., None],
     )
-    values, moment = spectrum.values[..., None, :], spectrum.moment[..., None, :]
     size = trace(evidence.gram)[..., None] / xp.maximum(rounds, 1e-300)
     lambdas = LAMBDA_GRID * xp.where(size > 0, size, 1.0)
-    grid = lambdas[..., None]
-    left = squares - (moment**2 / (values + grid)).sum(-1)
-    variance = xp.maximum(left, 1e-12 * squares) / xp.maximum(rounds, 1.0)
-    fit = -0.5 * rounds * xp.log(xp.maximum(variance, 1e-300)) - 0.5 * xp.log1p(values / grid).sum(
-        -1
-    )
+    fitted, log_dets = ridge_terms(evidence, lambdas)
+    variance = xp.maximum(squares - fitted, 1e-12 * squares) / xp.maximum(rounds, 1.0)
+    fit = -0.5 * (rounds * xp.log(xp.maximum(variance, 1e-300)) + log_dets)
     best = (fit - HALF_SQUARED_LOG10).argmax(-1)
     if best.ndim == 0 and xp is np:
         known = evidence.squares > 0
@@ -211,12 +208,27 @@ def task_ridge(evidence: Evidence, noise: float) -> Any:
     >>> round(task_ridge(evidence, 1.0), 2)  # the mean square of this θ is 6
     0.25
     """
-    spectrum = Spectrum.of(evidence)
-    values, moment = spectrum.values[..., None, :], spectrum.moment[..., None, :] / noise
-    grid = LAMBDA_GRID[..., None]
-    fit = 0.5 * (moment**2 / (values + grid)).sum(-1) - 0.5 * np.log1p(values / grid).sum(-1)
+    fitted, log_dets = ridge_terms(evidence, LAMBDA_GRID)
+    fit = 0.5 * (fitted / noise**2 - log_dets)
     best = (fit - 0.5 * np.log2(LAMBDA_GRID) ** 2).argmax(-1)
     return float_if_scalar(LAMBDA_GRID[best])
+
+
+def ridge_terms(evidence: Evidence, lambdas: Array) -> tuple[Array, Array]:
+    """Momentᵀ (gram + λI)⁻¹ moment and log det(I + gram/λ) for each λ (the last axis). O(d³).
+
+    >>> ridge_terms(Evidence.of([[1.0], [1.0]], [3.0, 0.0]), np.array([1.0]))
+    (array([3.]), array([1.09861229]))
+    """
+    xp, gram = array_namespace(evidence.gram), evidence.gram
+    if loops() is not None and xp is np and gram.ndim == 2:
+        terms, moment = (np.empty_like(lambdas), np.empty_like(lambdas)), evidence.moment
+        if gram.dtype == moment.dtype == np.float64 and gram.flags.c_contiguous:
+            loops().ridge_terms(gram, np.ascontiguousarray(moment), lambdas, *terms)
+            return terms
+    spectrum, grid = Spectrum.of(evidence), lambdas[..., None]
+    values, moment = spectrum.values[..., None, :], spectrum.moment[..., None, :]
+    return (moment**2 / (values + grid)).sum(-1), xp.log1p(values / grid).sum(-1)
 
 
 LAMBDA_GRID = np.logspace(-3.0, 3.0, 31)

@@ -153,8 +153,7 @@ def allowed_by_task(exclude: Any, offer: Offer, tasks: int) -> list[Any]:
     allowed = []
     for at, (rows, table) in enumerate(zip(exclude, offer.rows, strict=True)):
         with checks.errors_at("exclude", at):
-            ids = offer.labels[at] if offer.has_ids else None
-            allowed.append(arms_not_excluded(rows, len(table), ids))
+            allowed.append(arms_not_excluded(rows, len(table), offer.ids(at)))
     return allowed
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -140,9 +141,9 @@ class ItemLedger:
         """
         if task.pairs.keys().isdisjoint(keys):
             return
-        pairs = [task.pairs.get(key, NO_REWARDS) for key in keys]
-        counts = np.array([pair.rewards for pair in pairs])
-        sums = np.array([pair.total for pair in pairs])
+        pairs = list(map(task.pairs.get, keys, itertools.repeat(NO_REWARDS)))
+        counts = np.fromiter(map(operator.itemgetter(0), pairs), np.float64, len(pairs))
+        sums = np.fromiter(map(operator.itemgetter(1), pairs), np.float64, len(pairs))
         own = own_share(counts, self.table.totals.repeats.rho)
         rest = 1.0 - own
         columns[:, 0] *= rest

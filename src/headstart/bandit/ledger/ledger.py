@@ -345,7 +345,8 @@ class Ledger:
             self.changes.commit((self.entries.put_round, update), *(steps or ()), last_step)
         # By the number of this choice and not of the latest one: several may be made at a time.
         count = number + 1 - entry.first_number
-        if cached is not None and refresh_count(count) > refresh_count(count - 1):
+        refreshes = count & (count - 1) == 0 and refresh_count(count) > refresh_count(count - 1)
+        if refreshes and cached is not None:
             self.refresh_if_grown(name, cached)
 
     def refresh_if_grown(self, name: str, cached: CachedTask) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headstart.bandit.ledger.entries import CachedTask, add_rounds
-from headstart.bandit.task_belief import is_power_of_two, rebuilt_belief
+from headstart.bandit.task_belief import is_refit_due, rebuilt_belief
 
 if TYPE_CHECKING:
     from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
@@ -25,7 +25,7 @@ def task_after_round(
         context, reward = ledger.rewards.linearize(belief, context, reward)
     evidence, pending = task.with_round(context, reward, forced)
     before, belief = belief, belief.update(context, reward)
-    decides = alone and is_power_of_two(reward_count)
+    decides = alone and is_refit_due(reward_count)
     if decides or belief.needs_rebuild:
         own = ledger.lone_task(ledger.prior_state) if decides else None
         belief = rebuilt_belief(before, belief, add_rounds(evidence, pending), own)
@@ -44,7 +44,7 @@ def decayed_task_after_round(
         context, reward = ledger.rewards.linearize(belief, context, reward)
     evidence = evidence.add_unchecked(context, reward, forced)
     belief = belief.prior.belief(evidence)
-    if task.alone and is_power_of_two(reward_count):
+    if task.alone and is_refit_due(reward_count):
         belief = ledger.lone_task(ledger.prior_state).belief(belief, evidence)
     belief = belief.with_rounds(float(reward_count))
     return task._replace(evidence=evidence, pending=(), belief=belief)

@@ -30,6 +30,7 @@ from headstart.features.conversion import (
     numeric_column,
 )
 from headstart.features.reader import ContextReader
+from headstart.features.schema.encoder import Encoder
 from headstart.features.sizes import UsualSizes
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
@@ -47,17 +48,30 @@ class Columns(NamedTuple):
     """The columns of a frame, or of a dict of arrays, by name."""
 
     columns: Mapping[str, Any]
+    frame: Any
 
     @classmethod
     def of(cls, frame: Any) -> Columns:
         """From what a user passes."""
         if isinstance(frame, Mapping):
-            return cls({str(name): column for name, column in frame.items()})
-        if not is_frame(frame):
-            want = "a pandas or Polars frame, or a dict of columns"
-            raise checks.refuse("frame", want, frame)
-        names = frame_names("frame", frame)
-        return cls({name: frame[key] for name, key in zip(names, frame.columns, strict=True)})
+            return cls({str(name): column for name, column in frame.items()}, frame)
+        if is_frame(frame):
+            names = zip(frame_names("frame", frame), frame.columns, strict=True)
+            return cls({name: frame[key] for name, key in names}, frame)
+        if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
+            return cls({name: frame[name] for name in frame.dtype.names}, frame)
+        if isinstance(frame, (list, tuple)) and all(isinstance(row, Mapping) for row in frame):
+            return cls(columns_of_dicts(frame), frame)
+        want = (
+            "a pandas or Polars frame, a list of dicts, an array with names, or a dict of columns"
+        )
+        raise checks.refuse("frame", want, frame)
+
+    def rest(self, names: Collection[object]) -> Any:
+        """What was passed, a frame or columns by name, without some of its columns."""
+        if is_frame(self.frame):
+            return self.frame[[name for name in self.frame.columns if str(name) not in names]]
+        return self.without(names)
 
     def array(self, argument: str, name: object) -> npt.NDArray[Any]:
         """The values of a column that an argument names."""
@@ -88,6 +102,20 @@ class Columns(NamedTuple):
             return numeric_column(column, name)
         want = "a column of numbers"
         return checks.finite_array(f"column {name!r}", column, want, ndim=1).astype(np.float64)
+
+
+def columns_of_dicts(rows: Sequence[Mapping[Any, Any]]) -> dict[str, list[Any]]:
+    """The columns of rows that are dicts, all with the same fields."""
+    if not rows:
+        raise InputError("frame must have at least one row; got none")
+    names = list(rows[0])
+    for place, row in enumerate(rows):
+        if row.keys() != rows[0].keys():
+            raise InputError(
+                f"frame must have the same fields in every row; got {names} in row 0 and "
+                f"{list(row)} in row {place}"
+            )
+    return {str(name): [row[name] for row in rows] for name in names}
 
 
 def fit_rows(
@@ -226,7 +254,9 @@ def read_rows(
         writer = None
         if items is not None:
             writer = partial(items.learn_rows, [task_name(id) for id in ids.tolist()], *values)
-        table = reader.encode(columns.without(others), writer, distinct=False)[0].table
+        is_schema = isinstance(reader.encoder, Encoder)
+        given = columns.without(others) if is_schema else columns.rest(others)
+        table = reader.encode(given, writer, distinct=False)[0].table
         return TaskRows(ids, features.transform(table), *values, features.names or ())
     if feature_names is None:
         feature_names = [name for name in columns.columns if name not in others]

@@ -61,8 +61,8 @@ class BanditFromData(BanditQueries):
 
         Parameters
         ----------
-        frame : pandas or Polars data frame, or dict of arrays
-            One row per round.
+        frame : pandas or Polars data frame, list of dict, array with names, or dict of arrays
+            One row per round. Where a schema has ``identity=True``, in their order in time.
         task, reward : str
             The columns of the tasks' ids and of the rewards.
         weight : str, optional

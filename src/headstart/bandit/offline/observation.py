@@ -162,8 +162,10 @@ def add_task_evidence(state: BanditState, name: str, evidence: Any) -> bool:
         ledger.finish()
         dim = ledger.entries.dim
         want = f"Evidence of one task with {dim} features (the intercept counts as one)"
-        if not isinstance(evidence, Evidence) or evidence.moment.shape != (dim,):
-            raise checks.refuse("evidence", want, getattr(evidence, "moment", evidence))
+        if not isinstance(evidence, Evidence):
+            raise checks.refuse("evidence", want, evidence)
+        if evidence.moment.shape != (dim,):
+            raise InputError(f"evidence must be {want}; got Evidence of {evidence.moment.shape}")
         fault = find_fault(evidence.pack()[None], dim, MAX_SUM)
         if fault is not None or not evidence.rounds <= MAX_ROUNDS:
             reason = "more than 2^53 rounds" if fault is None else fault[1]

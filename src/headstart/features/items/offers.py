@@ -13,6 +13,7 @@ informative, and larger where they are not.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -73,6 +74,7 @@ class Offers:
             out[:] = 0.0
             return
         usual = self.total / len(self.counts)
-        counts = np.array([self.counts.get(key, 0) for key in keys], dtype=np.float64)
+        found = map(self.counts.get, keys, itertools.repeat(0))
+        counts = np.fromiter(found, np.float64, len(keys))
         np.divide(counts, counts + usual, out=out)
         out -= 0.5

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -175,8 +176,7 @@ class ItemTable:
 
     def columns(self, keys: Sequence[str]) -> Array:
         """The columns of items, shape ``(len(keys), len(COLUMN_NAMES))``."""
-        find = self.places.get
-        places = [find(key, -1) for key in keys]
+        places = list(map(self.places.get, keys, itertools.repeat(-1)))
         columns_by_item = np.zeros((len(keys), len(COLUMN_NAMES)))
         if self.size:
             self.write_known(np.array(places), columns_by_item)

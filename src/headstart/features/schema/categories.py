@@ -41,6 +41,11 @@ class Category(Field):
             buckets = checks.integer("buckets", self.buckets, 2, MAX_WIDTH)
             object.__setattr__(self, "buckets", buckets)
             return
+        if len(self.values) == 1 and checks.is_iterable(self.values[0]):
+            raise InputError(
+                "category must have its values one by one, category('a', 'b') or "
+                f"category(*values); got {checks.describe(self.values[0])}"
+            )
         texts = all(type(value) is str for value in self.values)
         kind = str if texts else int
         for value in self.values:

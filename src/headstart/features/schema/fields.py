@@ -25,11 +25,15 @@ Values = Sequence[Any] | npt.NDArray[Any]
 
 
 class FieldError(Exception):
-    """A value that a field does not take: the place among the values, and what is wrong."""
+    """A value that a field does not take: the place among the values, and what is wrong.
 
-    def __init__(self, place: int, want: str, got: object) -> None:
-        super().__init__(place, want, got)
+    ``found`` says what the value is, where :func:`~headstart.checks.describe` says too little.
+    """
+
+    def __init__(self, place: int, want: str, got: object, found: str = "") -> None:
+        super().__init__(place, want, got, found)
         self.place, self.want, self.got = place, want, got
+        self.found = found or checks.describe(got)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,10 +213,13 @@ class Vector(Field):
                 continue
             try:
                 row = checks.finite_array("vector", value, want, ndim=1)
-            except InputError:
-                raise FieldError(place, want, value) from None
-            if len(row) != self.length or not np.abs(row).max() <= MAX_VALUE:
-                raise FieldError(place, want, value)
+            except InputError as error:
+                found = str(error).rpartition("; got ")[2]
+                raise FieldError(place, want, value, found) from None
+            if len(row) != self.length:
+                raise FieldError(place, want, value, f"{len(row)} numbers")
+            if not np.abs(row).max() <= MAX_VALUE:
+                raise FieldError(place, f"{want} below {MAX_VALUE:g} in size", value)
             out[place, : self.length] = row
         if missing.any():
             write_missing(values, missing, out, self.missing, want)

@@ -275,10 +275,12 @@ def propose_category(present: Sequence[Any], missing: str) -> Proposal:
     summary = f"{len(different)} different{missing}"
     if len(different) <= MAX_LISTED:
         return category(*sorted(map(str, different))), summary, constant_note(present)
+    note = mostly_numbers(present)
     if len(different) > 0.5 * len(present):
-        return None, summary, "most rows have a value of their own: free text or an id?"
+        note = note or "most rows have a value of their own: free text or an id?"
+        return None, summary, note
     buckets = min(MAX_BUCKETS, 1 << (len(different) - 1).bit_length())
-    return category(buckets=buckets), summary, mostly_numbers(present) or "hashed into buckets"
+    return category(buckets=buckets), summary, note or "hashed into buckets"
 
 
 def mostly_numbers(present: Sequence[str]) -> str:
@@ -286,6 +288,8 @@ def mostly_numbers(present: Sequence[str]) -> str:
     others = [text for text in present if not IS_NUMBER.fullmatch(text.strip())]
     if len(others) > 0.1 * len(present):
         return ""
+    if not others:
+        return "numbers written as text: convert them for number(), unless they are codes"
     examples = ", ".join(map(repr, distinct(others)[:3]))
     return f"numbers, except {examples} in {len(others)} rows: empty these for number()"
 

@@ -185,7 +185,10 @@ def from_frame(frame: Any, spec: ActionSpec) -> ActionRows:
     for place, name in enumerate(frame_names("actions", frame)):
         column = frame[frame.columns[place]]
         values = column_array(column)
-        columns[name] = values if values.dtype.kind in "fiub" else column.to_list()
+        as_list = values.dtype.kind not in "fiub"
+        if values.ndim > 1 and values.dtype.kind == "f":  # vectors: NaN where one is missing
+            as_list = bool(np.isnan(values).any())
+        columns[name] = column.to_list() if as_list else values
     rows = from_columns(columns, len(frame), spec)
     index = getattr(frame, "index", None)
     if rows.labels is None and index is not None:
@@ -226,10 +229,12 @@ def from_columns(columns: dict[str, Values], count: int, spec: ActionSpec) -> Ac
 
 def check_ids(labels: Sequence[Any], *, distinct: bool = True) -> None:
     """Refuse ids that are missing, no ids, or the same for two actions."""
-    kinds = set(map(type, labels))
-    usual = kinds == {str} and all(labels) and max(map(len, labels)) <= 1000
-    usual = usual or (kinds == {int} and min(labels) >= -(2**63) and max(labels) < 2**63)
-    keys = labels
+    keys, kinds = labels, set(map(type, labels))
+    if kinds == {str}:
+        usual = len("".join(labels)) <= 1000 or max(map(len, labels)) <= 1000
+        usual = usual and "" not in labels
+    else:
+        usual = kinds == {int} and min(labels) >= -(2**63) and max(labels) < 2**63
     if not usual:
         keys = [check_id(label, place) for place, label in enumerate(labels)]
     if distinct and len(set(keys)) < len(keys):
@@ -271,12 +276,9 @@ def item_key(label: Any, place: int = 0) -> str:
 
 def refuse_id(label: Any, place: int) -> NoReturn:
     """Refuse what cannot be the id of an item."""
-    hint = ""
-    if isinstance(label, float) and label.is_integer():
-        hint = " (frames turn whole numbers into such where some are missing: convert them back)"
     raise InputError(
         f"action at row {place}: the id must be text of 1 to 1000 characters, or a whole number; "
-        f"got {checks.describe(label)}{hint}"
+        f"got {checks.describe(label)}{checks.float_hint(label)}"
     )
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headstart.errors import InputError
 from headstart.fleet.engines.cluster import Cluster, WorkerDied, log
-from headstart.fleet.engines.progress import FinishedParts, Progress, no_progress
+from headstart.fleet.engines.progress import FinishedParts, Progress, no_progress, watch_parts
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import partition_range, power_of_two
 from headstart.fleet.reading.logs import Logs, Part
@@ -34,7 +34,7 @@ from headstart.fleet.summing.accumulator import Accumulator, plan_reading, unrea
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
 from headstart.fleet.summing.shards import Partition, merge, read_run, select_hashes, write_run
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.fleet.summing.tasks import Call, TaskPartitions
+from headstart.fleet.summing.tasks import Call, TaskPartitions, change_units
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 
@@ -86,12 +86,12 @@ def gather(
     rest = [part for part in parts if part.key not in done]
     groups = group_parts(logs, rest, slots, 1 if checkpoint is None else CHECKPOINTS)
     there = cluster.ray.put(logs)  # sent once
-    finished = FinishedParts(cluster, parts, progress)
+    finished, actor = FinishedParts(parts, progress), None
     finished.add(summary.parts)
     if sum(decoded_bytes(logs, part) for part in rest) > slots * WATCHED_BYTES:
-        finished.watch()
+        actor = watch_parts(cluster, finished)
     for references, added in read_groups(
-        cluster, there, groups, partitions, memory, checkpoint, finished.actor
+        cluster, there, groups, partitions, memory, checkpoint, actor
     ):
         shards.append(references)
         summary.add(added)
@@ -225,7 +225,7 @@ def read_parts(
 
     With a ``target``, that is written to a folder, too, in runs whose names have a token. Parts
     that were begun by an earlier fit go on after their positions. An ``actor`` is told of every
-    part that was read (:class:`FinishedParts`).
+    part that was read (:func:`watch_parts`).
     """
     folder, token, begun = (None, "", {}) if target is None else target
     with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:
@@ -246,7 +246,6 @@ def read_parts(
             summary.parts.append(part.key)
             if actor is not None:
                 actor.append.remote(part.key)
-        sums.spill_rows()
         rest: Iterator[pa.RecordBatch] = iter(())
         if folder is None:
             rest = sums.snapshot()
@@ -327,7 +326,7 @@ def merge_shards(
 
 def apply(call: Call, dim: int, partition: Partition, limit: int) -> Any:
     """The result of a pass over the first tasks of a partition."""
-    return call(partition.rows, np.arange(limit), dim)
+    return call(partition.rows[:limit], dim)
 
 
 def take_rows(partition: Partition, low: int, high: int) -> Array:
@@ -375,10 +374,9 @@ class RayPartitions(TaskPartitions):
                 pending.append(task(reference, low, high))
             before += size
         parts = [np.zeros((0, packed_size(self.dim))), *map(self.cluster.fetch, pending)]
-        rows = np.concatenate(parts)
-        return rows if self.units is None else self.units.packed(rows)
+        return change_units(np.concatenate(parts), self.units)
 
     def read_partition(self, number: int) -> Partition:
-        """A copy of one partition."""
-        ids, rows = self.cluster.fetch(self.merged[number][0])
-        return Partition(ids, np.array(rows))  # what Ray stores cannot be changed
+        """One partition, which cannot be changed."""
+        partition: Partition = self.cluster.fetch(self.merged[number][0])
+        return partition

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from headstart import checks
 from headstart.errors import FileError
 from headstart.fleet.engines.cluster import connect, in_order
-from headstart.fleet.engines.progress import Progress, amounts, no_progress
+from headstart.fleet.engines.progress import FinishedParts, Progress, no_progress
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.summing import checkpoint as checkpoints
 from headstart.fleet.summing.accumulator import (
@@ -44,7 +44,7 @@ from headstart.fleet.summing.tasks import (
     write_partition,
 )
 from headstart.kernels import forms
-from headstart.transfer.empirical_bayes.refits.partition_totals import LOOPS
+from headstart.transfer.empirical_bayes.refits.partition_fit import LOOPS
 
 __all__ = ["MapJobs", "gather", "job_runner", "map_here"]
 
@@ -121,11 +121,10 @@ class Reading:
         self.started = time.monotonic()
         self.next_save = self.started + checkpoints.INTERVAL
         self.stop = threading.Event()
+        self.finished = FinishedParts(parts, progress)
+        self.finished.add(self.before.parts)
         done = set(self.before.parts)
         self.left = iter([part for part in parts if part.key not in done])
-        self.amounts, self.progress = amounts(parts), progress
-        self.total = sum(self.amounts.values())
-        self.reached = sum(self.amounts[key] for key in done)
 
     def spill(self, shards: Iterator[Any]) -> None:
         """Write a run of what is spilled."""
@@ -139,7 +138,6 @@ class Reading:
 
     def run(self) -> None:
         """Let every thread read parts until there are none, or one fails."""
-        self.advance(0.0)
         with ThreadPoolExecutor(self.readers) as pool:
             futures = [pool.submit(self.read_parts) for _ in range(self.readers)]
             try:
@@ -181,13 +179,7 @@ class Reading:
         with self.lock:
             self.positions.pop(part.key, None)
             self.summary.parts.append(part.key)
-        self.advance(self.amounts[part.key])
-
-    def advance(self, more: float) -> None:
-        """So much more is read."""
-        with self.lock:
-            self.reached += more
-            self.progress("reading", self.reached, self.total)
+            self.finished.add([part.key])
 
     def save(self) -> None:
         """Write a checkpoint of all that was read; it replaces the one before.
@@ -198,7 +190,6 @@ class Reading:
         with self.lock:
             begin, anything = time.monotonic(), self.summary.parts or self.positions
             if self.checkpoint is not None and self.sound and anything:
-                self.sums.spill_rows()
                 table = [self.write(self.sums.snapshot())] if len(self.sums.index) else []
                 self.checkpoint.save([*self.runs, *table], self.summary, self.positions)
             end = time.monotonic()
@@ -208,7 +199,7 @@ class Reading:
         """The tasks, when all is read."""
         dim = self.logs.width
         earlier = [] if self.checkpoint is None else self.checkpoint.local_runs(self.folder)
-        self.sums.spill_rows()
+        self.sums.flush()
         if self.runs or earlier:
             self.sums.finish()
             if self.checkpoint is not None:
@@ -217,7 +208,6 @@ class Reading:
         else:
             if time.monotonic() - self.started > checkpoints.INTERVAL:
                 self.save()
-            self.sums.flush()
             self.sums.buffer = RowBuffer(0, dim)
             index = self.sums.index
             tasks = MemoryTasks(dim, self.sums.table, index.order(), index.ids)

@@ -17,6 +17,7 @@ from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Bootstrap, Measures, measure
+from headstart.fleet.evaluation.offers import Policy
 from headstart.fleet.evaluation.result import Evaluation
 from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import Split, read_sample
@@ -134,8 +135,8 @@ def evaluate(
         summary = sample.summary
         notes = [*logs.survey.copies, *summary.id_notes(), *summary.repeats(share)]
         notes += column_notes(logs.feature_names, intercept, whole, summary.sampled)
-        if logs.columns.timestamp is not None:
-            notes += time_notes(sample, parted[0])
+        has_times = logs.columns.timestamp is not None
+        notes += sample_notes(sample, parted[0], has_times, is_binary)
         advance, results = part(progress, 0.5, 0.9), list[Any]()
         shared = dataclasses.replace(sample, arms=None)
         how = seed, first, future, rule, clip
@@ -198,23 +199,37 @@ def evaluate(
     )
 
 
-def time_notes(sample: Sample, split: Split) -> list[str]:
-    """What a timestamp has changed, where that is not what one would expect."""
-    if sample.cut is None:
-        return [
+def sample_notes(sample: Sample, split: Split, has_times: bool, is_binary: bool) -> list[str]:
+    """What is odd about rewards, tasks or times, where that is not what one would expect."""
+    notes = []
+    given = sample.lowest, sample.highest, sample.episodes.rewards.ravel()
+    if not is_binary and np.isin(np.concatenate(given), (0.0, 1.0)).all():
+        notes.append(
+            "every reward is 0 or 1: with --reward-model binary all models are logistic, and "
+            "predict probabilities"
+        )
+    share = sample.rounds.max() / sample.rounds.sum()
+    if share > MUCH and share * len(sample.rounds) > 1.0 / MUCH:
+        notes.append(
+            f"one task has {100.0 * share:.0f} % of all rewards: pooled models describe this task "
+            f"more than any other, and the mean length of a task is not that of most"
+        )
+    if has_times and sample.cut is None:
+        notes.append(
             "most tasks start at the same time: they are split at random, and the rewards of each "
             "are in the order of time"
-        ]
+        )
     early, whole = (packed[split.past, -2].sum() for packed in (sample.early, sample.evidence))
-    if early >= 0.5 * whole:
-        return []
-    return [
-        f"only {early / whole:.0%} of the rows of past tasks come before the first future task "
-        f"begins, and no others are learned from: tasks run side by side. Without a timestamp "
-        f"tasks are split at random, and all rows of past tasks count"
-    ]
+    if early < 0.5 * whole:
+        notes.append(
+            f"only {100.0 * early / whole:.0f} % of the rows of past tasks come before the first "
+            f"future task begins, and no others are learned from: tasks run side by side. Without "
+            f"a timestamp tasks are split at random, and all rows of past tasks count"
+        )
+    return notes
 
 
+MUCH = 0.2  # of all rewards, for one task
 NO_VALUES = (
     "Off-policy values are withheld: they are those of linear models of features that every row "
     "has. Evaluate without --reward-model binary, and without identity in the schema, to get them."
@@ -260,14 +275,13 @@ def estimate_values(
         return [], reason
     if result.units is not None:
         offers = offers._replace(features=result.units.contexts(offers.features))
-    models, seed = result.models, setup.seed
+    models = result.models
     policies = [
-        *(offpolicy.Policy(name, models[name], setup.rule) for name in (LEARNED, POOLED, ALONE)),
-        offpolicy.Policy("uniform", models[ALONE], Uniform()),
+        *(Policy(name, models[name], setup.rule) for name in (LEARNED, POOLED, ALONE)),
+        Policy("uniform", models[ALONE], Uniform()),
     ]
-    bootstrap = Bootstrap(len(offers.tasks) - 1, seed)
-    how: Any = {"seed": seed, "clip": setup.clip, "map_jobs": map_jobs, "progress": progress}
-    return offpolicy.estimate(offers, policies, models[LEARNED], bootstrap, **how), ""
+    how: Any = {"seed": setup.seed, "clip": setup.clip, "map_jobs": map_jobs, "progress": progress}
+    return offpolicy.estimate(offers, policies, models[LEARNED], **how), ""
 
 
 def basis_of(sample: Sample, past: int, judged: Any, first: int) -> Basis:

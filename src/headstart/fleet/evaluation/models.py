@@ -16,7 +16,10 @@ whichever makes the past likelier.
 from __future__ import annotations
 
 import functools
+import math
+import operator
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -27,19 +30,18 @@ from headstart.model.evidence import Evidence, upper_triangle
 from headstart.model.prior import Prior
 from headstart.records import Array
 
-__all__ = ["Refit", "fit_models", "independent_model", "random_intercept_model"]
+__all__ = ["MOST", "Expand", "fit_models", "independent_model", "random_intercept_model"]
 
-Refit = Callable[[Array], Prior]  # of packed evidence
+Expand = Callable[[Prior, bool], Array]
 
-STEPS = 60  # of scoring, at most
-CLOSE = 1e-5  # relative change at which it stops
 MOST = 500  # past tasks that four numbers are fitted to
 LEAST = 1e-6  # the least R², as a share of the mean square reward
 
 
 def fit_models(
     learned: AnyPrior,
-    fitted: Callable[[Refit, bool], tuple[Prior, Array]],
+    expand: Expand,
+    passes: int,
     dim: int,
     intercept: int | None,
     known_noise: float | None = None,
@@ -50,24 +52,30 @@ def fit_models(
     ----------
     learned
         The learned prior.
-    fitted
-        ``fitted(refit, as_one)`` is the model that ``refit`` makes of the packed evidence of past
-        tasks, or of all of them as one, and that evidence.
+    expand, passes
+        ``expand(prior, as_one)`` is the packed evidence of past tasks, or of all of them as one;
+        where it depends on what is known of tasks, a few passes use the model of the one before.
     dim, intercept
         How many features there are, and which is constant, if one is.
     known_noise
         R, if it is known.
     """
-    single = functools.partial(
-        independent_model, dim=dim, intercept=intercept, known_noise=known_noise
-    )
-    start, packed = fitted(single, True)
-    models = {LEARNED: learned, POOLED: pooled_model(start, packed[0])}
+
+    def fitted(fit: Callable[[Array], Prior], as_one: bool = False) -> tuple[Prior, Array]:
+        prior = Prior.isotropic(dim)
+        for _ in range(passes):
+            packed = expand(prior, as_one)
+            prior = fit(packed)
+        return prior, packed
+
+    how: Any = {"dim": dim, "intercept": intercept, "known_noise": known_noise}
+    single = functools.partial(independent_model, **how)
+    start, total = fitted(single, as_one=True)
+    models = {LEARNED: learned, POOLED: pooled_model(start, total[0])}
     if intercept is not None:
-        mixed = functools.partial(random_intercept_model, dim=dim, intercept=intercept)
-        models[OFFSET] = fitted(functools.partial(mixed, known_noise=known_noise), False)[0]
-        models[AVERAGE] = fitted(functools.partial(single, around_average=True), False)[0]
-    models[ALONE] = fitted(single, False)[0]
+        models[OFFSET], _ = fitted(functools.partial(random_intercept_model, **how))
+        models[AVERAGE], _ = fitted(functools.partial(single, around_average=True))
+    models[ALONE], _ = fitted(single)
     return models
 
 
@@ -105,13 +113,11 @@ def independent_model(
     # The past tasks that have shown anything; some of them, evenly spread, if there are many.
     use = np.flatnonzero(past[:, -2] > 0)
     sample = Evidence.unpack(past[use[:: max(1, -(-len(use) // MOST))]], dim)
-    tried = [
+    tried = (
         fit_scales(sample, intercept, around_average, units, known_noise)
         for units in candidate_units(sample)
-    ]
-    mean, variances, noise = tried[0]
-    if len(tried) > 1:
-        mean, variances, noise = max(tried, key=lambda scales: likelihood(sample, *scales))
+    )
+    _, mean, variances, noise = max(tried, key=operator.itemgetter(0))
     return Prior(mean, np.diag(np.sqrt(variances / noise)), noise=float(np.sqrt(noise)))
 
 
@@ -148,6 +154,8 @@ def random_intercept_model(
     >>> prior.mean.round(), np.sqrt(np.diag(prior.covariance)).round(1), round(prior.noise, 1)
     (array([3., 5.]), array([0., 2.]), 1.0)
     """
+    from scipy.optimize import minimize_scalar
+
     total = Evidence.unpack(past.sum(0), dim)
     gram, moment, count, square = total.gram, total.moment, total.rounds, total.squares
     start = independent_model(past.sum(0)[None], dim, intercept, known_noise=known_noise)
@@ -170,11 +178,10 @@ def random_intercept_model(
         score = -0.5 * count * np.log(noise) - offsets
         return float(score), mean, left, noise
 
-    ratios = np.geomspace(1e-8, 1e8, 33)
-    for _ in range(3):
-        best = int(np.argmax([fit_with_ratio(ratio)[0] for ratio in ratios.tolist()]))
-        low, high = ratios[max(best - 1, 0)], ratios[min(best + 1, len(ratios) - 1)]
-        ratio, ratios = float(ratios[best]), np.geomspace(low, high, 9)
+    found = minimize_scalar(
+        lambda log: -fit_with_ratio(math.exp(log))[0], bounds=(-18.0, 18.0), method="bounded"
+    )
+    ratio = math.exp(found.x)
     _, mean, left, noise = fit_with_ratio(ratio)
     covariance = np.linalg.inv(left)
     covariance[intercept, intercept] += ratio
@@ -192,28 +199,8 @@ def candidate_units(tasks: Evidence) -> list[Array]:
     square = np.diagonal(tasks.gram, axis1=-2, axis2=-1).sum(0) / max(tasks.rounds.sum(), 1e-300)
     size = np.sqrt(np.maximum(square, 0.0))  # a centred constant may be 0 less a rounding
     own = np.where(size > 0, size, 1.0)
-    return [np.ones(dim), own] if np.abs(own - 1.0).max() > 1e-6 else [own]
-
-
-def task_systems(
-    tasks: Evidence, mean: Array, variances: Array, noise: float
-) -> tuple[Array, Array]:
-    """I + S and v of every task: S = F Gram F / R² and v = F (moment − Gram μ) / R², with Σ = FF.
-
-    The posterior mean of a task is μ + F z with z = (I + S)⁻¹ v.
-    """
-    root = np.sqrt(variances)
-    inner = tasks.gram * np.outer(root, root) / noise + np.eye(len(mean))
-    return inner, root * (tasks.moment - tasks.gram @ mean) / noise
-
-
-def likelihood(tasks: Evidence, mean: Array, variances: Array, noise: float) -> float:
-    """The log-likelihood of all tasks, up to a constant."""
-    inner, pull = task_systems(tasks, mean, variances, noise)
-    z = np.linalg.solve(inner, pull[..., None])[..., 0]
-    explained = (pull * z).sum(-1) - np.linalg.slogdet(inner)[1]
-    rest = tasks.squares - (mean * (2.0 * tasks.moment - tasks.gram @ mean)).sum(-1)
-    return float(0.5 * (explained - rest / noise - tasks.rounds * np.log(noise)).sum())
+    is_close = np.abs(np.log(own)).max() < 0.3  # standardized features, but for the tasks here
+    return [own] if is_close else [np.ones(dim), own]
 
 
 def fit_scales(
@@ -222,53 +209,62 @@ def fit_scales(
     around_average: bool,
     units: Array,
     known_noise: float | None = None,
-) -> tuple[Array, Array, float]:
-    """The intercept's mean, the variances of intercept and features, and R², by scoring.
+) -> tuple[float, Array, Array, float]:
+    """The likeliest mean of the intercept, variances of intercept and features, and R².
 
-    Σ is diagonal, with one number per group of features: the gradient of the log-likelihood along
-    a group is ½ Σ_i Σ_j (z_ij² − K_ijj), its curvature at most ½ Σ_i Σ_j (K_i²)_jj, where K is
-    I − (I + S)⁻¹.
+    With Σ = FF diagonal, S = F Gram F / R² and v = F (moment − Gram μ) / R², the posterior mean of
+    a task is μ + F z with z = (I + S)⁻¹ v, and twice its log-likelihood is, up to a constant ::
+
+        vᵀz − log det (I + S) − (squares − 2 μᵀ moment + μᵀ Gram μ) / R² − n log R²
+
+    The result begins with the sum of these over tasks.
     """
+    from scipy.optimize import minimize  # only for those who evaluate: it takes a while
+
     dim = tasks.moment.shape[-1]
-    groups = [np.arange(dim) != intercept, np.arange(dim) == intercept]
-    groups = [group for group in groups if group.any()]
-    usual = max(tasks.squares.sum() / max(tasks.rounds.sum(), 1e-300), 1e-100)
-    sizes = np.diagonal(tasks.gram, axis1=-2, axis2=-1).sum(0) / max(tasks.rounds.sum(), 1e-300)
-    noise, mean = 0.5 * usual if known_noise is None else known_noise**2, np.zeros(dim)
-    each = np.maximum(sizes / units**2, 0.0)  # a centred constant may be 0 less a rounding
-    spread = max(each[groups[0]].sum(), 1e-12 * each.sum(), 1e-300)
-    scales = np.array([0.5 * usual / spread, usual])[: len(groups)]
+    is_flat = np.arange(dim) == intercept
+    count = max(float(tasks.rounds.sum()), 1e-300)
+    usual = max(float(tasks.squares.sum()) / count, 1e-100)
+    sizes = np.diagonal(tasks.gram, axis1=-2, axis2=-1).sum(0) / count / units**2
+    spread = max(float(sizes[~is_flat].sum()), 1e-12 * float(sizes.sum()), 1e-300)
+    # Logarithms of the variances, of the features and of the intercept, and of R², and the mean,
+    # all in units of their usual size.
+    scale = np.where(is_flat, usual, usual / spread) / units**2
+    start = np.array([np.log(0.5), 0.0, np.log(0.5), 0.0])
+    bounds = [(np.log(1e-12), 30.0)] * 2 + [(np.log(LEAST), 30.0), (None, None)]
+    if known_noise is not None:
+        start[2] = np.log(known_noise**2 / usual)
+        bounds[2] = (start[2], start[2])
+    if not around_average or intercept is None:
+        bounds[3] = (0.0, 0.0)
 
-    def variances_of(scales: Array) -> Array:
-        total: Array = sum(
-            scale * group / units**2 for scale, group in zip(scales, groups, strict=True)
-        )
-        return total
+    def unpack(found: Array) -> tuple[Array, Array, float]:
+        variances = scale * np.exp(np.where(is_flat, found[1], found[0]))
+        return np.sqrt(usual) * found[3] * is_flat, variances, usual * float(np.exp(found[2]))
 
-    for _ in range(STEPS):
-        before = np.append(scales, noise)
-        variances = variances_of(scales)
-        inner, pull = task_systems(tasks, mean, variances, noise)
+    def loss(found: Array) -> tuple[float, Array]:
+        mean, variances, noise = unpack(found)
+        root = np.sqrt(variances)
+        inner = tasks.gram * np.outer(root, root) / noise + np.eye(dim)
+        pull = root * (tasks.moment - tasks.gram @ mean) / noise
         left = np.linalg.inv(inner)
-        known, z = np.eye(dim) - left, (left @ pull[..., None])[..., 0]
-        theta = mean + z * np.sqrt(variances)
-        explained = (theta * (2.0 * tasks.moment - (tasks.gram @ theta[..., None])[..., 0])).sum(-1)
-        residual = np.maximum(tasks.squares - explained, 0.0).sum()
-        dof = np.maximum(tasks.rounds - np.trace(known, axis1=-2, axis2=-1), 0.0).sum()
-        if known_noise is None:
-            noise = max(float(residual / max(dof, 1e-300)), LEAST * usual)
-        if around_average and intercept is not None:
-            share = float(known[:, intercept, intercept].sum())
-            step = np.sqrt(variances[intercept]) * z[:, intercept].sum() / max(share, 1e-300)
-            mean = mean + step * (np.arange(dim) == intercept)
-        own, squared = np.diagonal(known, axis1=-2, axis2=-1), (known**2).sum(-1)
-        for at, group in enumerate(groups):
-            slope = float((z[:, group] ** 2 - own[:, group]).sum())
-            change = slope / max(float(squared[:, group].sum()), 1e-300)
-            # A step up is bounded; a step down never reaches zero.
-            scales[at] *= 1.0 + min(change, 3.0) if change > 0 else 1.0 / (1.0 - change)
-        scales = np.maximum(scales, 1e-12 * usual / np.append(spread, 1.0)[: len(groups)])
-        after = np.append(scales, noise)
-        if np.abs(after - before).max() <= 0 or (np.abs(after / before - 1.0) < CLOSE).all():
-            break
-    return mean, variances_of(scales), noise
+        z = (left @ pull[..., None])[..., 0]
+        rest = tasks.squares - (mean * (2.0 * tasks.moment - tasks.gram @ mean)).sum(-1)
+        fit = (pull * z).sum(-1) - np.linalg.slogdet(inner)[1] - rest / noise
+        known = 1.0 - np.diagonal(left, axis1=-2, axis2=-1)
+        slopes = (z**2 - known).sum(0)
+        residual = rest / noise - (pull * z).sum(-1) - (z**2).sum(-1)
+        gradient = [
+            slopes[~is_flat].sum(),
+            slopes[is_flat].sum(),
+            (residual - tasks.rounds + known.sum(-1)).sum(),
+            2.0 * np.sqrt(usual) * (z / root)[:, is_flat].sum(),
+        ]
+        return -float((fit - tasks.rounds * np.log(noise)).sum()) / count, -np.array(
+            gradient
+        ) / count
+
+    best = minimize(
+        loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-12}
+    )
+    return -best.fun, *unpack(best.x)

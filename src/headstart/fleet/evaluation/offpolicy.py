@@ -26,20 +26,21 @@ dr has no bias where the propensities are right.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headstart import checks
 from headstart.fleet.engines.progress import no_progress
 from headstart.fleet.engines.threads import MapJobs, map_here
-from headstart.fleet.evaluation.forecasts import AnyPrior, Offers, Policy, Whole, follow, replay
+from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import Bootstrap, Estimate
+from headstart.fleet.evaluation.offers import Mask, Offers, Policy, Step, follow, replay
 from headstart.fleet.reading.columns import Columns
-from headstart.lab.figures.elements.text import join_words, number
+from headstart.lab.figures.elements.text import number
 from headstart.records import Array
 
-__all__ = ["Policy", "Terms", "Value", "estimate", "follow_terms", "replay_terms"]
+__all__ = ["Terms", "Value", "estimate", "follow_terms", "replay_terms"]
 
 #: What each estimator is called in tables and figures.
 NAMES = {
@@ -68,31 +69,23 @@ FEW = 0.01
 
 
 class Terms(NamedTuple):
-    """An estimate's two sums, round by round; whose each round is; and how many count in effect."""
+    """An estimate's two sums, round by round; the rounds' weights; and which rounds it is of."""
 
     above: Array
     below: Array
-    tasks: Whole
-    effective: float
+    weights: Array
+    used: Mask
 
     @property
     def value(self) -> float:
         """The estimate."""
         return float(self.above.sum() / self.below.sum())
 
-    def by_task(self, tasks: int) -> tuple[Array, Array]:
-        """The sums of each of so many tasks."""
-        above, below = (
-            np.bincount(self.tasks, each, tasks).astype(np.float64)
-            for each in (self.above, self.below)
-        )
-        return above, below
-
-
-def effective_rounds(weights: Array) -> float:
-    """(Σw)²/Σw²; 0 where there are none."""
-    square = float((weights**2).sum())
-    return float(weights.sum()) ** 2 / square if square > 0 else 0.0
+    @property
+    def effective(self) -> float:
+        """(Σw)²/Σw²; 0 where there are none."""
+        square = float((self.weights**2).sum())
+        return float(self.weights.sum()) ** 2 / square if square > 0 else 0.0
 
 
 class Value(NamedTuple):
@@ -112,7 +105,7 @@ class Value(NamedTuple):
 
 
 def follow_terms(
-    offers: Offers, targets: Array, shown: Array, expected: Array, clip: float | None = None
+    offers: Offers, chances: Array, modelled: Array, clip: float | None = None
 ) -> dict[str, Terms]:
     """The terms of ips, snips and dr.
 
@@ -120,20 +113,21 @@ def follow_terms(
     ----------
     offers
         The logged rounds.
-    targets, shown, expected
-        π of the arm shown in each, its modelled reward q̂, and Σ_a π(a) q̂(a).
+    chances, modelled
+        π and the modelled reward q̂ of every arm on offer.
     clip
         The largest weight, if it is limited.
     """
-    weights = targets / offers.propensities
+    shown = offers.starts[:-1] + offers.chosen
+    weights = chances[shown] / offers.propensities
     if clip is not None:
         weights = np.minimum(weights, checks.positive("clip", clip))
-    ones, rewards = np.ones_like(weights), offers.rewards
-    tasks, effective = offers.owner, effective_rounds(weights)
+    ones, rewards, used = np.ones_like(weights), offers.rewards, np.ones(len(weights), bool)
+    expected = np.add.reduceat(chances * modelled, offers.starts[:-1])
     return {
-        "ips": Terms(weights * rewards, ones, tasks, effective),
-        "snips": Terms(weights * rewards, weights, tasks, effective),
-        "dr": Terms(expected + weights * (rewards - shown), ones, tasks, effective),
+        "ips": Terms(weights * rewards, ones, weights, used),
+        "snips": Terms(weights * rewards, weights, weights, used),
+        "dr": Terms(expected + weights * (rewards - modelled[shown]), ones, weights, used),
     }
 
 
@@ -141,17 +135,15 @@ def replay_terms(
     policy: Policy, offers: Offers, rng: np.random.Generator, weighted: bool = False
 ) -> Terms:
     """The terms of replay, or of its weighted form."""
-    agreed = replay(policy, offers, rng, None if weighted else float(offers.propensities.min()))
-    weights = 1.0 / offers.propensities[agreed] if weighted else np.ones(len(agreed))
-    terms = weights * offers.rewards[agreed], weights, offers.owner[agreed]
-    return Terms(*terms, effective_rounds(weights))
+    kept = replay(policy, offers, rng, None if weighted else float(offers.propensities.min()))
+    weights = kept / offers.propensities if weighted else kept.astype(np.float64)
+    return Terms(weights * offers.rewards, weights, weights, kept)
 
 
 def estimate(
     offers: Offers,
     policies: Sequence[Policy],
     model: AnyPrior,
-    bootstrap: Bootstrap,
     *,
     seed: int = 0,
     clip: float | None = None,
@@ -168,10 +160,8 @@ def estimate(
         What to evaluate.
     model
         The prior whose beliefs model rewards for dr.
-    bootstrap
-        The bootstrap over tasks.
     seed
-        Of the policies' own randomness.
+        Of the policies' own randomness, and of the bootstrap.
     clip
         The largest weight π/p that counts; larger ones count as this. Less variance, some bias.
     map_jobs
@@ -179,55 +169,59 @@ def estimate(
     progress
         Called with the share of policies that are done.
     """
-    ones = np.ones(len(offers.rewards))
-    terms = {
-        ("logged policy", "logged"): Terms(offers.rewards, ones, offers.owner, float(len(ones)))
-    }
+    ones, all_rounds = np.ones(len(offers.rewards)), np.ones(len(offers.rewards), bool)
+    terms = {("logged policy", "logged"): Terms(offers.rewards, ones, ones, all_rounds)}
+    modelled = follow(offers, model, lambda belief, step: belief.predict(step.contexts))
     jobs = list(enumerate(policies))
-    for done, own in enumerate(map_jobs(policy_terms, jobs, offers, model, seed, clip), 1):
-        terms |= {(policies[done - 1].name, name): each for name, each in own.items()}
+    results = map_jobs(policy_terms, jobs, offers, modelled, seed, clip)
+    for done, (policy, own) in enumerate(zip(policies, results, strict=True), 1):
+        terms |= {(policy.name, name): each for name, each in own.items()}
         progress(done / len(jobs))
-    above, below = (
-        np.stack(parts, axis=1)
-        for parts in zip(*(each.by_task(bootstrap.tasks) for each in terms.values()), strict=True)
-    )
+    owner = offers.owner
+    bootstrap = Bootstrap(len(offers.tasks) - 1, seed, owners=owner)
+    above, below, *_ = (np.stack(parts, axis=1) for parts in zip(*terms.values(), strict=True))
+    intervals = bootstrap.ratios(above, below)
     values = []
-    for (policy, name), value in zip(terms, bootstrap.ratios(above, below), strict=True):
-        each = terms[policy, name]
-        counts = len(ones), each.effective, len(each.below), len(np.unique(each.tasks))
-        values.append(Value(policy, NAMES[name], value, *counts))
+    for ((who, name), each), value in zip(terms.items(), intervals, strict=True):
+        counts = len(ones), each.effective, int(each.used.sum()), len(np.unique(owner[each.used]))
+        values.append(Value(who, NAMES[name], value, *counts))
     return values
 
 
 def policy_terms(
-    job: tuple[int, Policy], offers: Offers, model: AnyPrior, seed: int, clip: float | None
+    job: tuple[int, Policy], offers: Offers, modelled: Array, seed: int, clip: float | None
 ) -> dict[str, Terms]:
     """The terms of one policy by every estimator."""
     place, policy = job
     rng = np.random.default_rng([seed, 0x0FF, place])
+
+    def propensities(belief: Any, step: Step) -> Array:
+        return policy.rule.propensities(belief, step.contexts, rng, step.allowed).values
+
     terms = {
         "replay": replay_terms(policy, offers, rng),
         "weighted": replay_terms(policy, offers, rng, weighted=True),
     }
-    return terms | follow_terms(offers, *follow(policy, offers, model, rng), clip)
+    chances = follow(offers, policy.prior, propensities)
+    return terms | follow_terms(offers, chances, modelled, clip)
 
 
 def missing(columns: Columns) -> str:
     """What would have to be logged to estimate what policies earn; empty where nothing is missing.
 
     >>> print(missing(Columns("user", "click", "x*", round="request", chosen="shown")))
-    To estimate what a policy would earn, the log must also hold the probability with which the
-    shown arm was chosen (propensity).
+    To estimate what a policy would earn, also log the probability with which the shown arm was
+    chosen (--propensity).
     """
     wanted = {
-        "round": "an id of the round, the same for all arms on offer in it (round)",
-        "chosen": "one row for every arm on offer, marked if it was the one shown (chosen)",
-        "propensity": "the probability with which the shown arm was chosen (propensity)",
+        "round": "an id of the round, the same for all arms on offer in it (--round)",
+        "chosen": "a row for every arm on offer, with a flag on the one that was shown (--chosen)",
+        "propensity": "the probability with which the shown arm was chosen (--propensity)",
     }
     lacking = [text for role, text in wanted.items() if getattr(columns, role) is None]
-    if not lacking:
-        return ""
-    return f"To estimate what a policy would earn, the log must also hold {join_words(lacking)}."
+    return (
+        f"To estimate what a policy would earn, also log {'; '.join(lacking)}." if lacking else ""
+    )
 
 
 def reason_to_withhold(offers: Offers) -> str:
@@ -251,7 +245,7 @@ def reason_to_withhold(offers: Offers) -> str:
             f"Off-policy values are withheld: in {off:,} of {len(known):,} rounds the "
             "propensities of the arms do not add up to 1 (the median of all sums is "
             f"{number(float(np.median(known)))}). Log every arm on offer in a round, and for each "
-            "the probability with which it would be chosen (propensity); or give it for the arm "
+            "the probability with which it would be chosen (--propensity); or give it for the arm "
             "that was shown and leave it empty for the others."
         )
     return ""

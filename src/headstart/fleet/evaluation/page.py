@@ -41,7 +41,6 @@ TITLES = {
     "pooling": "= Use one pooled model",
     "offset": "= Use one pooled model, with an offset for each task",
     "independence": "✗ Let each task learn alone",
-    "tie": "= The models predict equally well",
     "misfit": "✗ The fit has failed",
     "unknown": "? No verdict",
 }
@@ -173,11 +172,11 @@ def sections(evaluation: Evaluation) -> list[Section]:
     text, figure, table = evaluation.advice, None, None
     if evaluation.values:
         text, figure, table = ESTIMATOR_NOTE, plots.values(evaluation), evaluation.value_frame
-    parts += [
+    return [
+        *parts,
         Section("Off-policy values", text, figure, table),
         Section("What was done", describe_method()),
     ]
-    return [*parts, Section("What was done", describe_method())]
 
 
 def describe_gain(evaluation: Evaluation) -> str:
@@ -196,15 +195,16 @@ def describe_gain(evaluation: Evaluation) -> str:
 def describe_method() -> str:
     """What was done, from a file beside this one."""
     text = files("headstart.fleet.evaluation").joinpath("method.md").read_text(encoding="utf-8")
-    missed = {"missed": MISSED["pooling"], "missed_alone": MISSED["independence"]}
     limits = {"worth": WORTH, "relevant": RELEVANT, "tolerated": TOLERATED, "alike": ALIKE}
-    return text.format(**limits, **missed)
+    limits |= {"missed": MISSED["pooling"], "missed_alone": MISSED["independence"]}
+    return text.format(**{name: f"{100.0 * share:g} %" for name, share in limits.items()})
 
 
 def describe_models(evaluation: Evaluation) -> str:
     """What each model is."""
     lines = [f"- **{name}**: {ABOUT[name]}" for name in evaluation.priors]
-    lines.append(f"\nIntercept: {evaluation.settings['intercept']}. {LEGEND}")
+    which = "All models have" if evaluation.settings["intercept"] else "No model has"
+    lines.append(f"\n{which} an intercept. {LEGEND}")
     return "\n".join(lines)
 
 

@@ -56,16 +56,6 @@ ESTIMATORS = {
 ALL = "95 % intervals by drawing tasks anew"
 
 
-class Models(Panel):
-    """Lines of models, the learned prior first."""
-
-    @property
-    def styles(self) -> dict[str, Style]:
-        """The style of each line, in the order of the models."""
-        there = set(self.table["policy"].to_list())
-        return {name: style for name, style in self.style_overrides.items() if name in there}
-
-
 def line_table(
     lines: Mapping[str, Sequence[Estimate]], x: str, places: Sequence[float]
 ) -> pl.DataFrame:
@@ -105,9 +95,7 @@ def errors(evaluation: Evaluation) -> Figure:
     lines = evaluation.measures.by_position
     places = range(1, len(lines[LEARNED]) + 1)
     axes = ("position", "position of the reward in its task", "mean squared error (reward²)")
-    panels: list[Panel] = [
-        Models(line_table(lines, "position", places), *axes, style_overrides=STYLES)
-    ]
+    panels = [Panel(line_table(lines, "position", places), *axes, style_overrides=STYLES)]
     peaks = {
         name: max(point.value for point in points if math.isfinite(point.value))
         for name, points in lines.items()
@@ -116,7 +104,7 @@ def errors(evaluation: Evaluation) -> Figure:
     if worst != LEARNED and peaks[worst] > 1.5 * peaks[second]:
         near = {name: points for name, points in lines.items() if name != worst}
         table, heading = line_table(near, "position", places), f"the same without “{worst}”"
-        panels.append(Models(table, *axes, style_overrides=STYLES, heading=heading))
+        panels.append(Panel(table, *axes, style_overrides=STYLES, heading=heading))
     return line_figure(
         "errors",
         "Error by position",
@@ -138,7 +126,9 @@ def gains(evaluation: Evaluation) -> Figure:
         f"grey band, ±{100.0 * RELEVANT:g} %, a difference does not matter.",
         [
             IntervalPoint(
-                f"{one} − {other}", "difference", *percent(evaluation.measures.savings[one, other])
+                f"{one} against {other}",
+                "difference",
+                *percent(evaluation.measures.savings[one, other]),
             )
             for one, other in pairs
         ],
@@ -158,8 +148,8 @@ def calibration(evaluation: Evaluation) -> Figure:
         name: [percent(point) for point in points]
         for name, points in evaluation.measures.pit.items()
     }
-    panels: list[Panel] = [
-        Models(
+    panels = [
+        Panel(
             line_table(covered, "interval", [100.0 * level for level in LEVELS]),
             "interval",
             "predictive interval (%)",
@@ -168,7 +158,7 @@ def calibration(evaluation: Evaluation) -> Figure:
             style_overrides=STYLES,
             heading="coverage (0: as promised)",
         ),
-        Models(
+        Panel(
             line_table(places, "place", [(at + 0.5) / BINS for at in range(BINS)]),
             "place",
             "place in the predicted distribution",
@@ -200,7 +190,7 @@ def regret(evaluation: Evaluation) -> Figure:
     ):
         lines[title] = [Estimate(value, value, value) for value in curve.tolist()]
         looks[title] = STYLES[name]
-    panel = Models(
+    panel = Panel(
         line_table(lines, "rounds", gain.times.tolist()),
         "rounds",
         "rounds that the task has seen",

@@ -130,7 +130,7 @@ class Evaluation:
                 "reward per round": format_estimate(value.value),
                 "rounds": number(value.used),
                 "of tasks": number(value.tasks),
-                "effective rounds": number(value.effective),
+                "effective rounds": number(round(value.effective)),
             }
             for value in sorted(self.values, key=lambda value: order.index(value.estimator))
         )
@@ -216,18 +216,10 @@ def text_table(frame: pl.DataFrame) -> str:
     none    1.2
     pooled  0.9
     """
-    import polars as pl
-
-    with pl.Config(
-        tbl_formatting="NOTHING",
-        tbl_hide_dataframe_shape=True,
-        tbl_hide_column_data_types=True,
-        tbl_rows=-1,
-        tbl_cols=-1,
-        tbl_width_chars=1000,
-        fmt_str_lengths=1000,
-    ):
-        return "\n".join(line.strip() for line in str(frame).splitlines())
+    rows = [tuple(frame.columns), *frame.rows()]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def format_estimate(estimate: Estimate) -> str:

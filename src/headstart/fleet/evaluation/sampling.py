@@ -49,26 +49,23 @@ def read_sample(
     progress: Progress,
 ) -> tuple[Sample, list[Split]]:
     """What is looked at of a log, and its splits into past and future tasks."""
-    if logs.columns.timestamp is None:
-        sample = draw_sample(logs, plan, map_jobs, progress)
-        return sample, split_at_random(len(sample.keys), future, splits)
-    # When tasks begin: a read of the columns of tasks, rewards and times alone.
-    tasks = task_counts(plan)
-    bare = logs.replace(intercept=False, features_read=False, on_bad_rows="skip")
-    for counts in map_jobs(count_part, logs.parts(), bare, plan):
-        tasks.merge(counts)
-    keys, starts = tasks.keys[: plan.max_tasks], tasks.columns[1][: plan.max_tasks]
-    parted = split_by_time(starts, future)
-    if parted is None:  # rewards of a task are in the order of time all the same
-        sample = draw_sample(logs, plan, map_jobs, progress)
-        return sample, split_at_random(len(sample.keys), future, splits)
-    split, cut = parted
-    plan = plan._replace(cut=cut, offered=keys[split.future])
+    split = None
+    if logs.columns.timestamp is not None:
+        # When tasks begin: a read of the columns of tasks, rewards and times alone.
+        tasks = task_counts(plan)
+        bare = logs.replace(intercept=False, features_read=False, on_bad_rows="skip")
+        for counts in map_jobs(count_part, logs.parts(), bare, plan):
+            tasks.merge(counts)
+        keys, starts = tasks.keys[: plan.max_tasks], tasks.columns[1][: plan.max_tasks]
+        split, cut = split_by_time(starts, future)
+        if split is not None:
+            plan = plan._replace(cut=cut, offered=keys[split.future])
     sample = draw_sample(logs, plan, map_jobs, progress)
+    if split is None:  # rewards of a task are in the order of time all the same, if there is one
+        return sample, split_at_random(len(sample.keys), future, splits)
     # Tasks without a row that can be used are not in the sample.
-    ahead = np.isin(sample.keys, keys[split.future])
-    past = np.isin(sample.keys, keys[split.past])
-    return sample, [Split(np.flatnonzero(past), np.flatnonzero(ahead))]
+    past, ahead = (np.flatnonzero(np.isin(sample.keys, keys[places])) for places in split)
+    return sample, [Split(past, ahead)]
 
 
 def draw_sample(logs: Logs, plan: Plan, map_jobs: MapJobs, progress: Progress) -> Sample:
@@ -109,13 +106,11 @@ def count_part(part: Part, logs: Logs, plan: Plan) -> KeyedSums:
 
 def count_tasks(rows: Rows, tasks: KeyedSums, seed: int) -> Hashes:
     """Add the rewards and first times of a block's tasks; gives their hashes."""
-    keys = hash_ids(rows.ids, seed)
-    codes = rows.codes if rows.chosen is None else rows.codes[rows.chosen]
-    counts = np.bincount(codes, minlength=len(keys))
-    starts = np.full(len(keys), NEVER)
+    keys, shown = hash_ids(rows.ids, seed), slice(None) if rows.chosen is None else rows.chosen
+    codes = rows.codes[shown]
+    counts, starts = np.bincount(codes, minlength=len(keys)), np.full(len(keys), NEVER)
     if rows.timestamps is not None:
-        when = rows.timestamps if rows.chosen is None else rows.timestamps[rows.chosen]
-        np.minimum.at(starts, codes, when)
+        np.minimum.at(starts, codes, rows.timestamps[shown])
     some = counts > 0
     tasks.add(keys[some], counts[some], starts[some])
     return keys
@@ -172,16 +167,16 @@ def split_at_random(tasks: int, future: float, splits: int | None) -> list[Split
     ]
 
 
-def split_by_time(starts: npt.NDArray[np.int64], future: float) -> tuple[Split, int] | None:
+def split_by_time(starts: npt.NDArray[np.int64], future: float) -> tuple[Split | None, int]:
     """The tasks that start last as the future, and when the first of them starts.
 
-    ``None`` where most tasks start at the same time.
+    No split where most tasks start at the same time.
     """
     ahead = check_split(len(starts), future)
     latest = np.sort(np.argsort(starts, kind="stable")[-ahead:])
     cut = int(starts[latest].min())
     past = np.flatnonzero(starts < cut)
-    return (Split(past, latest), cut) if len(past) > 1 else None
+    return (Split(past, latest) if len(past) > 1 else None), cut
 
 
 def check_split(tasks: int, future: float) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES, RewardSums
 from headstart.features.schema.encoder import Encoder
 from headstart.fleet.evaluation.forecasts import AnyPrior, Episodes, Forecast, forecast
-from headstart.fleet.evaluation.models import MOST, Refit, fit_models
+from headstart.fleet.evaluation.models import MOST, fit_models
 from headstart.fleet.evaluation.sample import Columns, Places, Sample, take_rows
 from headstart.fleet.evaluation.sampling import Split
 from headstart.fleet.row_fit import ItemRows, learn_items
@@ -105,17 +104,28 @@ def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitRe
     if split is None:
         gram = fit.pooled.gram / max(rounds, 1.0)
         return expected_gain(learned.as_gaussian(), gram, rounds / count, count, intercept)
-    predict: Callable[..., Forecast] = forecast
     if is_binary:
-        refit = functools.partial(refit_clicks, tasks=tasks, units=units, dim=dim)
-        models = fit_models(learned, refit, dim, intercept, known_noise=1.0)
-        predict = functools.partial(forecast_clicks, seed=setup.seed)
+        _, *columns = zip(*tasks, strict=True)
+        as_one, some = (
+            [OneTask("", *map(np.concatenate, columns))],
+            tasks[:: max(1, -(-len(tasks) // MOST))],
+        )
+        models = fit_models(
+            learned,
+            lambda prior, whole: expand_tasks(as_one if whole else some, prior, units),
+            CLICK_PASSES,
+            dim,
+            intercept,
+            known_noise=1.0,
+        )
     else:
         past = past if units is None else units.packed(past)
-        models = fit_models(learned, functools.partial(refit_sums, past=past), dim, intercept)
+        as_one = past.sum(0)[None]
+        models = fit_models(learned, lambda _, whole: as_one if whole else past, 1, dim, intercept)
     episodes = sample.episodes.take(split.future)
     if units is not None:
         episodes = episodes._replace(features=units.contexts(episodes.features))
+    predict = functools.partial(forecast_clicks, seed=setup.seed) if is_binary else forecast
     forecasts = {name: predict(prior, episodes) for name, prior in models.items()}
     return SplitResult(models, forecasts, units, rounds)
 
@@ -124,27 +134,6 @@ def task_partitions(packed: Array, dim: int) -> MemoryTasks:
     """The packed evidence of tasks, for passes over it; their ids do not matter."""
     ids = pa.nulls(len(packed), pa.large_string())
     return MemoryTasks(dim, np.asarray(packed, np.float64), np.arange(len(packed)), ids)
-
-
-def refit_sums(refit: Refit, as_one: bool, past: Array) -> tuple[Prior, Array]:
-    """A model of the packed evidence of tasks, or of all of them ``as_one``; and that evidence."""
-    packed = past.sum(0)[None] if as_one else past
-    return refit(packed), packed
-
-
-def refit_clicks(
-    refit: Refit, as_one: bool, tasks: Sequence[OneTask], units: Standardization | None, dim: int
-) -> tuple[Prior, Array]:
-    """The same for rewards of 0 and 1, in a few passes."""
-    some = tasks[:: max(1, -(-len(tasks) // MOST))]
-    if as_one:
-        _, *columns = zip(*tasks, strict=True)
-        some = [OneTask("", *map(np.concatenate, columns))]
-    prior = Prior.isotropic(dim)
-    for _ in range(CLICK_PASSES):
-        packed = expand_tasks(some, prior, units)
-        prior = refit(packed)
-    return prior, packed
 
 
 def past_rows(sample: Sample, split: Split | None) -> Places:
@@ -185,9 +174,7 @@ def forecast_clicks(prior: AnyPrior, episodes: Episodes, seed: int) -> Forecast:
         low = np.where(r > 0, 1.0 - chance, 0.0)
         return (r - chance) ** 2, np.log(likely), low + shares[at] * likely
 
-    return forecast(
-        prior, episodes, score, lambda belief, *round: belief.update(*linearize(belief, *round))
-    )
+    return forecast(prior, episodes, score, linearize)
 
 
 def with_items(

@@ -59,9 +59,8 @@ class Verdict(NamedTuple):
     Attributes
     ----------
     kind
-        ``"transfer"``, ``"pooling"``, ``"offset"``, ``"independence"``, ``"tie"`` (the learned
-        prior predicts as well as the best simpler model, and nothing else is certain), ``"misfit"``
-        (the fit has failed) or ``"unknown"`` (too little data).
+        ``"transfer"``, ``"pooling"``, ``"offset"``, ``"independence"``, ``"misfit"`` (the fit has
+        failed) or ``"unknown"`` (too little data, or models that predict equally well).
     sentence
         The same in plain words.
     findings
@@ -125,13 +124,17 @@ def decide(savings: Savings, scores: Savings, gain: Gain, basis: Basis, first: i
         kind = "misfit"
     else:
         answers = (name for name in models if supported(name, models, savings, gain))
-        kind = next(answers, "tie" if is_tie(savings[LEARNED, nearest(models, savings)]) else "")
-        kind = kind or "unknown"
+        kind = next(answers, "unknown")
         words = sentence(kind, models, savings, gain, first)
     findings = []
     for name in ("transfer", *(name for name in models if name != "transfer")):
-        holds = "open" if kind not in models else "yes" if name == kind else "no"
-        findings.append(Finding(name, STATEMENTS[name], holds, evidence(name, models, savings)))
+        model = models[name]
+        others = [other for other in models.values() if other != model]
+        is_refuted = any(clearly_better(savings[other, model]) for other in others)
+        is_decided = kind in models or (is_refuted and not doubt and kind != "misfit")
+        holds = "yes" if name == kind else "no" if is_decided else "open"
+        against = (f"{format_saving(savings[model, it])} against {OTHERS[it]}" for it in others)
+        findings.append(Finding(name, STATEMENTS[name], holds, "; ".join(against)))
     return Verdict(kind, words, tuple(findings))
 
 
@@ -194,6 +197,9 @@ def supported(name: str, models: Mapping[str, str], savings: Savings, gain: Gain
     rivals = [savings[other, model] for other in others]
     if any(clearly_better(rival) or not rival.high <= TOLERATED for rival in rivals):
         return False
+    # Tasks that share nothing must differ for certain; tasks that are alike must not differ much.
+    if name == "independence" and not savings[model, POOLED].low > 0.0:
+        return False
     if name != "independence" and gain.pooled_high > ALIKE:
         return False
     if clearly_better(savings[model, LEARNED]) and gain.low < WORTH:
@@ -227,15 +233,6 @@ def clearly_better(saved: Estimate) -> bool:
     False
     """
     return saved.low > 0.0 and saved.value >= RELEVANT
-
-
-def evidence(name: str, models: Mapping[str, str], savings: Savings) -> str:
-    """What is for or against an answer: its model against the others."""
-    model = models[name]
-    others = [other for other in models.values() if other != model]
-    return "; ".join(
-        f"{format_saving(savings[model, other])} against {OTHERS[other]}" for other in others
-    )
 
 
 OTHERS = {
@@ -272,12 +269,6 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             f"task's {rewards} better than every simpler model, and saves "
             f"{format_saving(lead)} {UNIT} of the best of them, {OTHERS[rival]}."
         )
-    if kind == "tie":
-        return (
-            f"The models predict equally well: a new task's {rewards} are predicted by the learned "
-            f"prior as by {OTHERS[rival]}, within {100.0 * RELEVANT:g} % {UNIT} "
-            f"({format_saving(lead)}). At choosing, the learned prior is expected to save {gain}."
-        )
     if kind != "unknown":
         saved = savings[models[kind], LEARNED]
         well, than = ("better", "than") if clearly_better(saved) else ("as well", "as")
@@ -292,6 +283,12 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             f"learned prior",
         }[kind]
         return f"{what} (saving {format_saving(saved)} of its squared error)."
+    if is_tie(lead):
+        return (
+            f"The models predict equally well: a new task's {rewards} are predicted by the learned "
+            f"prior as by {OTHERS[rival]}, within {100.0 * RELEVANT:g} % {UNIT} "
+            f"({format_saving(lead)}). At choosing, the learned prior is expected to save {gain}."
+        )
     return (
         f"Too little data to tell: at predicting a new task's {rewards} the learned prior saves "
         f"{format_saving(lead)} {UNIT} of {OTHERS[rival]}, and at choosing it is expected to "

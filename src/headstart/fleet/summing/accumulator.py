@@ -17,8 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
 
-from headstart.fleet.reading.arrays import as_arrow
+from headstart.fleet.reading.arrays import as_array, as_arrow
 from headstart.fleet.reading.hashing import (
     Hashes,
     hash_ids,
@@ -28,12 +30,11 @@ from headstart.fleet.reading.hashing import (
 )
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing.grams import Packed, RowBuffer, Whole, fill
-from headstart.fleet.summing.shards import row_shards, sum_shard
-from headstart.fleet.summing.task_index import TaskIndex
+from headstart.fleet.summing.grams import Packed, RowBuffer, Whole
+from headstart.fleet.summing.shards import order_of_tasks, row_shards, sum_shard
 from headstart.model.evidence import packed_size
 
-__all__ = ["Accumulator", "NumberedRows", "partition_count", "plan_reading"]
+__all__ = ["Accumulator", "NumberedRows", "TaskIndex", "partition_count", "plan_reading"]
 
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 
@@ -41,6 +42,7 @@ MOST_BUFFERED = 9 << 25  # bytes of rows that are added at once, at most
 BLOCK_BYTES = 15_000_000  # of features that are read at a time, at most: more is not used again
 COLUMN_BYTES = 3 << 20  # that it takes to decode a column: a page, a dictionary, a block
 LOOPS_BYTES = 128 << 20  # that Numba and the compiled loops take
+SMALL_IDS = 1 << 22  # whole numbers below this are looked up in a table
 INDEX_BYTES = 64  # for each task, about: hash, number and a short id, and as much while it grows
 
 
@@ -56,6 +58,115 @@ class NumberedRows(NamedTuple):
     hashes: Hashes
 
 
+class TaskIndex:
+    """The number of every task: a sorted array of hashes, and the ids in the order of numbers.
+
+    The numbers of tasks whose ids are small whole numbers are in a table, too.
+
+    Examples
+    --------
+    >>> from headstart.fleet.reading.hashing import hash_ids
+    >>> index = TaskIndex()
+    >>> ids = pa.array(["ann", "bob"], pa.large_string())
+    >>> index.numbers(ids, hash_ids(ids)).tolist()
+    [0, 1]
+    >>> ids = pa.array(["cid", "bob", "dan"], pa.large_string())
+    >>> index.numbers(ids, hash_ids(ids), room=3).tolist()
+    [2, 1, -1]
+    """
+
+    def __init__(self) -> None:
+        self.ids = pa.nulls(0, pa.large_string())  # by number
+        self.hashes: Hashes = np.zeros(0, np.uint64)  # by number
+        self.sorted: Hashes = np.zeros(0, np.uint64)
+        self.places: Whole = np.zeros(0, np.int64)  # the numbers of the sorted hashes
+        self.collisions: dict[str, int] = {}  # tasks with the hash of another
+        self.small = np.full(0, -1, np.int32)  # the numbers of tasks 0, 1, 2 …, −1 where not known
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def numbers(self, ids: pa.LargeStringArray, hashes: Hashes, room: int = 1 << 62) -> Whole:
+        """The numbers of tasks, each of which is named once.
+
+        New ones get the next number while there are fewer than ``room``, and −1 after that.
+        """
+        numbers = np.full(len(ids), -1, np.int64)
+        known = np.zeros(len(ids), dtype=bool)
+        if len(self.sorted):
+            at = self.search(hashes)
+            known = self.sorted[at] == hashes
+            numbers[known] = self.places[at[known]]
+        other = np.zeros(len(ids), dtype=bool)  # its hash is another's
+        if known.any():
+            mine = ids if known.all() else ids.filter(as_arrow(known))
+            theirs = self.ids.take(as_arrow(numbers[known]))
+            if not mine.equals(theirs):
+                other[known] = as_array(pc.not_equal(mine, theirs))
+        fresh = np.flatnonzero(~known)
+        first = np.unique(hashes[fresh], return_index=True)[1]
+        if len(first) < len(fresh):
+            other[np.delete(fresh, first)] = True
+            fresh = fresh[np.sort(first)]
+        fresh = fresh[: max(room - len(self), 0)]
+        if len(fresh):
+            numbers[fresh] = self.append(ids.take(as_arrow(fresh)), hashes[fresh])
+            self.insert(hashes[fresh], numbers[fresh])
+        for place in np.flatnonzero(other):
+            name = ids[int(place)].as_py()
+            if name not in self.collisions and len(self) < room:
+                one = slice(int(place), int(place) + 1)
+                self.collisions[name] = int(self.append(ids[one], hashes[one])[0])
+            numbers[place] = self.collisions.get(name, -1)
+        return numbers
+
+    def recall(self, ids: pa.Array) -> Whole:
+        """The numbers of tasks that are small whole numbers, −1 where they are not known."""
+        numbers, table = np.full(len(ids), -1, np.int64), self.small
+        if kinds.is_integer(ids.type):
+            values = as_array(ids)
+            inside = (values >= 0) & (values < len(table))
+            numbers[inside] = table[values[inside]]
+        return numbers
+
+    def remember(self, ids: pa.Array, numbers: Whole) -> None:
+        """Keep the numbers of tasks for :meth:`recall`."""
+        if not kinds.is_integer(ids.type):
+            return
+        values = as_array(ids)
+        small = (values >= 0) & (values < SMALL_IDS) & (numbers >= 0)
+        values = values[small]
+        missing = int(values.max(initial=-1)) + 1 - len(self.small)
+        if missing > 0:
+            more = np.full(max(missing, len(self.small)), -1, np.int32)
+            self.small = np.concatenate([self.small, more])
+        self.small[values] = numbers[small]
+
+    def search(self, hashes: Hashes) -> Whole:
+        """Where hashes are among the sorted ones, if they are there."""
+        order, at = np.argsort(hashes), np.empty(len(hashes), np.int64)
+        at[order] = np.searchsorted(self.sorted, hashes[order])  # in order it is faster
+        return np.minimum(at, len(self.sorted) - 1)
+
+    def insert(self, hashes: Hashes, numbers: Whole) -> None:
+        """Sort hashes in, with the numbers of their tasks."""
+        order = np.argsort(hashes)
+        at = np.searchsorted(self.sorted, hashes[order])
+        self.sorted = np.insert(self.sorted, at, hashes[order])
+        self.places = np.insert(self.places, at, numbers[order])
+
+    def append(self, ids: pa.LargeStringArray, hashes: Hashes) -> Whole:
+        """Number new tasks."""
+        start = len(self)
+        self.ids = pa.concat_arrays([self.ids, ids])
+        self.hashes = np.concatenate([self.hashes, hashes])
+        return np.arange(start, len(self))
+
+    def order(self) -> Whole:
+        """The numbers in the order of tasks: by hash, then by id."""
+        return order_of_tasks(self.hashes, self.ids) if self.collisions else self.places
+
+
 class Accumulator:
     """Adds rows up by task, for any number of threads.
 
@@ -65,7 +176,7 @@ class Accumulator:
         The number of features.
     memory
         How many bytes it may take. Half is for sums, a quarter for rows that wait to be added to
-        them, and a quarter for rows that wait to be spilled.
+        them or spilled, and a quarter for what that takes.
     partitions
         How many shards a spill has: a power of two.
     spill
@@ -77,17 +188,15 @@ class Accumulator:
     def __init__(
         self, dim: int, memory: int, partitions: int, spill: Spill, threads: int = 1
     ) -> None:
-        self.dim, self.memory, self.threads = dim, memory, threads
+        self.dim, self.threads = dim, threads
         self.partitions, self.spill = partitions, spill
         self.width = packed_size(dim)
         self.capacity = max(1, memory // 2 // (8 * self.width + INDEX_BYTES))
         self.lock = threading.RLock()
-        room = min(memory // 4, MOST_BUFFERED)
         self.index, self.table = TaskIndex(), empty_table(self.capacity, self.width)
         self.touched = 0  # tasks in the table to which something was added
-        self.buffer = RowBuffer(room, dim)
-        self.others = TaskIndex()  # tasks that are not in the table, and their rows
-        self.waiting = RowBuffer(room, dim)
+        self.others = TaskIndex()  # tasks of buffered rows that are not in the table
+        self.buffer = RowBuffer(min(memory // 4, MOST_BUFFERED), dim)
 
     def number_tasks(self, rows: Rows) -> NumberedRows:
         """Look up the tasks of the rows that were chosen, where that was logged.
@@ -107,27 +216,21 @@ class Accumulator:
             if len(other):
                 numbers[other] = self.index.numbers(ids, hashes, self.capacity)
                 self.index.remember(rows.ids, numbers)
-            known = numbers >= 0
-            if known.all():
-                fill(self.buffer, rows, lambda: numbers, self.flush)
-                return
-            inside = known[rows.codes]
-            if inside.any():
-                fill(self.buffer, rows.take(inside), lambda: numbers[known], self.flush)
-            if not inside.all():
-                outside = ~known[other]
-                names, own = ids.filter(as_arrow(outside)), hashes[outside]
-                fill(  # with numbers that change with every spill
-                    self.waiting,
-                    rows.take(~inside),
-                    lambda: self.others.numbers(names, own),
-                    self.spill_rows,
-                )
+            outside = np.flatnonzero(numbers[other] < 0)
+            names, start = ids.take(as_arrow(outside)), 0
+            while start < rows.count:
+                if len(outside):  # the other tasks have ~0, ~1, ~2 … until the next flush
+                    numbers[other[outside]] = ~self.others.numbers(names, hashes[outside])
+                start += self.buffer.take(rows, numbers, start)
+                if start < rows.count or self.buffer.full:
+                    self.flush()
 
     def flush(self) -> None:
-        """Add the buffered rows to the table."""
-        tasks = len(self.index)
+        """Add the buffered rows to the table, and spill those of other tasks."""
         if self.buffer.count:
+            if len(self.others):
+                self.spill_rows()
+            tasks = len(self.index)
             # A page that is written before it is read costs half as much.
             self.table[self.touched : tasks] = 0.0
             self.touched = tasks
@@ -135,25 +238,22 @@ class Accumulator:
         self.buffer.count = 0
 
     def spill_rows(self) -> None:
-        """Spill the rows of tasks that are not in the table."""
-        buffer, tasks = self.waiting, self.others
-        if not buffer.count:
-            return
-        places, features, rewards, weights = buffer.columns()
-        counts = np.bincount(places, minlength=len(tasks))
+        """Spill the buffered rows of tasks that are not in the table."""
+        places, features, rewards, weights = self.buffer.columns()
+        tasks, codes = self.others, np.maximum(~places, -1)
+        counts = np.bincount(codes + 1, minlength=len(tasks) + 1)[1:]
         heavy = counts * features[0].nbytes > 8 * self.width
         if heavy.any():
             sums = np.zeros((int(heavy.sum()), self.width))
-            row_of = np.where(heavy, np.cumsum(heavy) - 1, -1)
-            buffer.add_to(sums, row_of[places], self.threads)
+            row_of = np.append(np.where(heavy, np.cumsum(heavy) - 1, -1), -1)
+            self.buffer.add_to(sums, row_of[codes], self.threads)
             order = tasks.order()
             order = order[heavy[order]]
             self.spill(self.sum_shards(tasks, order, sums, row_of[order]))
         if not heavy.all():
-            codes = np.where(heavy[places], -1, places)
+            codes = np.where(np.append(heavy, True)[codes], -1, codes)
             columns = rewards, weights, features[:, : self.dim]
             self.spill(row_shards(tasks.hashes, tasks.ids, codes, *columns, self.partitions))
-        buffer.count = 0
         self.others = TaskIndex()
 
     def sum_shards(
@@ -175,11 +275,10 @@ class Accumulator:
 
     def finish(self) -> None:
         """Spill everything; nothing can be added afterwards."""
-        self.spill_rows()
-        self.waiting = RowBuffer(0, self.dim)
-        if len(self.index):
-            self.spill(self.snapshot())
+        shards = self.snapshot()
         self.buffer = RowBuffer(0, self.dim)
+        if len(self.index):
+            self.spill(shards)
         self.index, self.table = TaskIndex(), np.zeros((0, self.width))
 
 

@@ -7,7 +7,6 @@ Z = [X r], its rows and rewards side by side, all of them but the count are in Z
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -205,14 +204,3 @@ class RowBuffer:
         """Add the rows to the sums that their codes say."""
         _, features, rewards, weights = self.columns()
         add_by_threads(codes, features, self.dim, rewards, weights, sums, threads)
-
-
-def fill(
-    buffer: RowBuffer, rows: Rows, numbers: Callable[[], Whole], flush: Callable[[], None]
-) -> None:
-    """Copy rows into a buffer, which is flushed when it is full."""
-    start = 0
-    while start < rows.count:
-        start += buffer.take(rows, numbers(), start)
-        if start < rows.count or buffer.full:
-            flush()

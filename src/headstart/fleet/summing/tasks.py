@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from headstart.fleet.reading.arrays import as_arrow
+from headstart.fleet.reading.arrays import as_arrow, own_array
 from headstart.fleet.reading.hashing import hash_ids, partition_range
 from headstart.fleet.summing.grams import Packed, Whole
 from headstart.fleet.summing.shards import (
@@ -57,12 +57,12 @@ class TaskPartitions(Partitions):
 
     @abstractmethod
     def read_partition(self, number: int) -> Partition:
-        """A copy of the tasks of one partition, of features as they are in the logs."""
+        """The tasks of one partition, of features as they are in the logs."""
 
     def partition(self, number: int) -> Partition:
         """A copy of the tasks of one partition, in these units."""
         ids, rows = self.read_partition(number)
-        return Partition(ids, rows if self.units is None else self.units.packed(rows))
+        return Partition(ids, change_units(rows, self.units))
 
     def rows(self, partition: int) -> Array:
         """The packed evidence of one partition's tasks, in these units."""
@@ -84,10 +84,6 @@ class LocalTasks(TaskPartitions):
 
     workers = 1
 
-    @abstractmethod
-    def chunk(self, number: int) -> tuple[Packed, Whole]:
-        """A table, not to be changed, and the rows that are the tasks of a chunk."""
-
     def map(
         self, function: Callable[..., Result], *arguments: Any, first: int | None = None
     ) -> list[Result]:
@@ -95,8 +91,7 @@ class LocalTasks(TaskPartitions):
         call = Call(function, arguments, self.units)
 
         def answer(number: int, limit: int) -> Any:
-            table, places = self.chunk(number)
-            return call(table, places[:limit], self.dim)
+            return call(self.read_partition(number).rows[:limit], self.dim)
 
         limits = self.limits(first)
         with ThreadPoolExecutor(self.workers) as pool:
@@ -126,14 +121,10 @@ class MemoryTasks(LocalTasks):
         count = len(order)
         super().__init__(dim, [min(self.step, count - at) for at in range(0, count, self.step)])
 
-    def chunk(self, number: int) -> tuple[Packed, Whole]:
-        """The table, and the places of some tasks in it."""
-        return self.table, self.order[number * self.step : (number + 1) * self.step]
-
     def read_partition(self, number: int) -> Partition:
         """A copy of some tasks."""
-        table, places = self.chunk(number)
-        return Partition(self.ids.take(as_arrow(places)), table[places])
+        places = self.order[number * self.step : (number + 1) * self.step]
+        return Partition(self.ids.take(as_arrow(places)), self.table[places])
 
 
 def write_partition(
@@ -159,21 +150,12 @@ class DiskTasks(LocalTasks):
                     sizes.append(reader.get_batch(at).num_rows)
         super().__init__(dim, sizes)
 
-    def read(self, number: int) -> pa.RecordBatch:
+    def read_partition(self, number: int) -> Partition:
         """One chunk."""
         path, at = self.places[number]
         with run_reader(path) as reader:
-            return reader.get_batch(at)
-
-    def chunk(self, number: int) -> tuple[Packed, Whole]:
-        """The sums of a chunk."""
-        rows = matrix_of(self.read(number), "packed")
-        return rows, np.arange(len(rows))
-
-    def read_partition(self, number: int) -> Partition:
-        """A copy of a chunk."""
-        chunk = self.read(number)
-        return Partition(chunk.column("id"), matrix_of(chunk, "packed").copy())
+            chunk = reader.get_batch(at)
+        return Partition(chunk.column("id"), matrix_of(chunk, "packed"))
 
 
 class Call(NamedTuple):
@@ -186,11 +168,15 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...]
     units: Standardization | None
 
-    def __call__(self, table: Packed, places: Whole, dim: int) -> Any:
-        """The function of the tasks that are at some places of a table."""
-        rows = table[places]
-        rows = rows if self.units is None else self.units.packed(rows)
-        return self.function(rows, dim, *self.arguments)
+    def __call__(self, rows: Packed, dim: int) -> Any:
+        """The function of some tasks."""
+        return self.function(change_units(rows, self.units), dim, *self.arguments)
+
+
+def change_units(rows: Packed, units: Standardization | None) -> Packed:
+    """Packed evidence in units, if there are any; rows that may be written to are changed."""
+    rows = own_array(rows)
+    return rows if units is None else units.packed(rows)
 
 
 @contextlib.contextmanager

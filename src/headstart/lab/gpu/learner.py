@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from headstart.bandit.task_belief import is_refit_due
 from headstart.lab.policies import Policy
 from headstart.model.evidence import Evidence
 from headstart.model.own_noise import powers_of_two, rebuild_rounds
@@ -98,7 +99,7 @@ class Learner:
             for stop in (
                 rebuild_rounds(prior.noise_dof, group.dim, rounds)
                 if task
-                else powers_of_two(rounds)
+                else filter(is_refit_due, powers_of_two(rounds))
             )
         }
         return [*sorted(rebuilt), rounds]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["write_report"]
 
 MAX_ROWS = 200
-NUMERIC = re.compile(r"[−+-]?[\d.,]+([eE][−+-]?\d+)?( ± .*| \[.*| \(.*)?|–|∞")
+NUMERIC = re.compile(r"[−+-]?[\d.,]+([eE][−+-]?\d+)?( %| ± .*| \[.*| \(.*)?|–|∞")
 
 
 def write_report(

@@ -17,8 +17,8 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array, flatten
 from headstart.transfer.base import Transfer
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
 from headstart.transfer.empirical_bayes.refits.passes import (
     FEW_STEPS,
     FURTHER_STEPS,

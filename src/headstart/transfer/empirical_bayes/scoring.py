@@ -13,14 +13,12 @@ from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.fitting import StepSums, covariance_step
-from headstart.transfer.empirical_bayes.full_covariance.likelihood import (
-    log_likelihood,
-    task_likelihoods,
-)
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     estimate_task_noise,
+    log_likelihood,
     noise_variances,
+    task_likelihoods,
 )
 from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     MAX_SCORE_TASKS,
@@ -35,6 +33,7 @@ from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 from headstart.transfer.empirical_bayes.strength import (
     MAX_SCORE_DEFICIT,
     SCORE_DECAY,
+    STRENGTHS,
     clip_scores,
     mean_strength,
 )
@@ -51,8 +50,6 @@ __all__ = [
     "score_task",
 ]
 
-#: Strengths that are tried, as multiples of the dimension.
-STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
 WIDE_DIM = 256  # features from which on steps are expensive
 FOLDS = 4
 MAX_LIKELIHOOD = 1e100  # nats: more is no evidence but an overflow to come

@@ -9,8 +9,8 @@ import numpy as np
 
 from headstart.arrays import array_namespace
 from headstart.records import Array, Record
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
 from headstart.transfer.empirical_bayes.low_rank.ensemble import ensemble_weights
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.tasks import Tasks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +16,11 @@ from headstart.records import Array, Record
 
 __all__ = ["Tasks", "canonical_order"]
 
-SCALAR_FIELDS = ("rounds", "squares", "weight", "noise_variance", "residual", "dof")
+NOISE_FIELDS = ("noise_variance", "residual", "dof")
+#: The axis of the tasks in every array, counted from the end.
+AXES = {"gram": -3, "moment": -2} | dict.fromkeys(
+    ("rounds", "squares", "weight", *NOISE_FIELDS), -1
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -39,59 +44,53 @@ class Tasks(Record):
     @classmethod
     def empty(cls, dim: int, batch: tuple[int, ...] = ()) -> Self:
         """No task."""
-        flat = np.zeros((*batch, 0))
-        gram, moment = np.zeros((*batch, 0, dim, dim)), np.zeros((*batch, 0, dim))
-        return cls.unchecked(gram, moment, *[flat] * len(SCALAR_FIELDS))
+        return cls.from_batch(Evidence.zero(dim, (*batch, 0)))
 
     @classmethod
     def of(cls, evidence: Evidence, weight: Any = 1.0) -> Self:
         """One task."""
         xp = array_namespace(evidence.gram)
-        batch = evidence.batch
-        scalars = (
-            evidence.rounds,
-            evidence.squares,
-            xp.broadcast_to(weight, batch),
-            xp.zeros(batch),
-            xp.zeros(batch),
-            xp.full(batch, -1.0),
+        rounds, squares, weight = (
+            xp.asarray(xp.broadcast_to(value, evidence.batch), dtype=float)[..., None]
+            for value in (evidence.rounds, evidence.squares, weight)
         )
-        flat = [xp.asarray(value, dtype=float)[..., None] for value in scalars]
-        return cls.unchecked(evidence.gram[..., None, :, :], evidence.moment[..., None, :], *flat)
+        gram, moment = evidence.gram[..., None, :, :], evidence.moment[..., None, :]
+        zeros = xp.zeros_like(rounds)
+        return cls.unchecked(gram, moment, rounds, squares, weight, zeros, zeros, zeros - 1.0)
 
     @classmethod
     def from_batch(cls, evidence: Evidence) -> Self:
-        """The tasks along a batch axis; each counts once."""
-        flat = evidence.rounds
-        return cls.unchecked(
-            evidence.gram,
-            evidence.moment,
-            flat,
-            evidence.squares,
-            np.ones_like(flat),
-            np.zeros_like(flat),
-            np.zeros_like(flat),
-            np.full_like(flat, -1.0),
-        )
+        """The tasks along the last batch axis; each counts once."""
+        zeros = np.zeros_like(evidence.rounds)
+        sums = evidence.gram, evidence.moment, evidence.rounds, evidence.squares
+        return cls.unchecked(*sums, zeros + 1.0, zeros, zeros, zeros - 1.0)
 
     def __len__(self) -> int:
         return int(self.weight.shape[-1])
 
+    def map(self, function: Callable[..., Any], *others: Tasks) -> Tasks:
+        """``function(axis, array, …)`` of every array, with those of other tasks.
+
+        ``axis`` is that of the tasks, counted from the end.
+        """
+        return Tasks.unchecked(
+            *(
+                function(axis, *(getattr(tasks, name) for tasks in (self, *others)))
+                for name, axis in AXES.items()
+            )
+        )
+
     def __getitem__(self, at: Any) -> Tasks:
         """Some of the tasks: a slice, or their numbers."""
-        return Tasks.unchecked(
-            self.gram[..., at, :, :],
-            self.moment[..., at, :],
-            *(getattr(self, name)[..., at] for name in SCALAR_FIELDS),
-        )
+        return self.map(lambda axis, part: part[(..., at, *[slice(None)] * (-1 - axis))])
 
     def take(self, order: npt.NDArray[np.intp]) -> Tasks:
         """The tasks with these numbers, along the last axis, for every batch element."""
         xp = array_namespace(self.gram)
-        return Tasks.unchecked(
-            xp.take_along_axis(self.gram, order[..., None, None], -3),
-            xp.take_along_axis(self.moment, order[..., None], -2),
-            *(xp.take_along_axis(getattr(self, name), order, -1) for name in SCALAR_FIELDS),
+        return self.map(
+            lambda axis, part: xp.take_along_axis(
+                part, order.reshape(*order.shape, *[1] * (-1 - axis)), axis
+            )
         )
 
     def find(self, evidence: Evidence) -> npt.NDArray[np.intp] | None:
@@ -116,7 +115,7 @@ class Tasks(Record):
 
     def noise_fields(self) -> dict[str, Array]:
         """What is estimated of each task's noise."""
-        return {name: getattr(self, name) for name in ("noise_variance", "residual", "dof")}
+        return {name: getattr(self, name) for name in NOISE_FIELDS}
 
     def with_residuals(self) -> Tasks:
         """The same, with what least squares leaves of each task (in units that make sense)."""
@@ -144,12 +143,14 @@ class Tasks(Record):
     def with_empty(self, number: int) -> Tasks:
         """These tasks, and then so many slots without weight or evidence."""
         xp = array_namespace(self.gram)
-        axis, parts = self.weight.ndim - 1, []
-        for name in ("gram", "moment", *SCALAR_FIELDS):
-            part = getattr(self, name)
-            shape = (*part.shape[:axis], number, *part.shape[axis + 1 :])
-            parts.append(xp.concatenate([part, xp.zeros(shape)], axis))
-        return Tasks.unchecked(*parts)
+
+        def extended(axis: int, part: Array) -> Array:
+            shape = list(part.shape)
+            shape[axis] = number
+            longer: Array = xp.concatenate([part, xp.zeros(tuple(shape))], axis)
+            return longer
+
+        return self.map(extended)
 
     def put(self, task: Tasks, at: Any) -> Tasks:
         """The same with a task in the place of the one at ``at``, for every batch element.
@@ -158,29 +159,24 @@ class Tasks(Record):
         """
         where = (*np.indices(self.weight.shape[:-1], sparse=True), at)
         options = {"unique_indices": True, "mode": "promise_in_bounds"}
-        parts = []
-        for name, axis in (("gram", -3), ("moment", -2), *((name, -1) for name in SCALAR_FIELDS)):
-            array: Any = getattr(self, name)
-            parts.append(array.at[where].set(getattr(task, name).squeeze(axis), **options))
-        return Tasks.unchecked(*parts)
+        return self.map(
+            lambda axis, part, one: part.at[where].set(one.squeeze(axis), **options), task
+        )
 
     def join(self, *others: Tasks) -> Tasks:
         """These and others."""
-        axes = {"gram": -3, "moment": -2} | dict.fromkeys(SCALAR_FIELDS, -1)
-        parts = (self, *others)
-        xp = array_namespace(*(part.gram for part in parts))
-        return Tasks.unchecked(
-            *(xp.concatenate([getattr(part, name) for part in parts], axes[name]) for name in axes),
-        )
+        xp = array_namespace(*(part.gram for part in (self, *others)))
+        return self.map(lambda axis, *parts: xp.concatenate(parts, axis), *others)
 
 
 def canonical_order(tasks: Tasks) -> npt.NDArray[np.intp]:
-    """An order of tasks that depends on their content alone, so that sums round alike."""
-    if tasks.weight.ndim > 1 or len(tasks) < 2:
-        return np.arange(len(tasks))
+    """An order of tasks that depends on their content alone, for every batch element.
+
+    So sums round alike, and the same tasks are left out together, whatever order they come in.
+    """
     # One number that differs wherever anything does; sines are as good as random and the same
     # everywhere.
-    size, dim = tasks.moment.shape
-    content = np.hstack([tasks.moment, tasks.gram.reshape(size, dim * dim)])
-    mark = (content * np.sin(1.0 + np.arange(content.shape[1]))).sum(1)
+    *shape, dim = tasks.moment.shape
+    content = np.concatenate([tasks.moment, tasks.gram.reshape(*shape, dim * dim)], -1)
+    mark = (content * np.sin(1.0 + np.arange(content.shape[-1]))).sum(-1)
     return np.asarray(np.lexsort((mark, tasks.rounds, tasks.squares)))

@@ -18,8 +18,9 @@ from headstart.transfer.base import TaskStructure, check_number_or_name, checked
 from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.folding import forget, update_if_due
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, estimate_task_noise
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import estimate_task_noise
 from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     average_prior,
     initial_ensemble,
@@ -31,11 +32,10 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
     update_low_rank,
     update_noise,
 )
+from headstart.transfer.empirical_bayes.overflow import sound_fit, sound_step
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.joint_fit import fit_roughly, fit_together
-from headstart.transfer.empirical_bayes.refits.safe_update import sound_fit, sound_step
 from headstart.transfer.empirical_bayes.scoring import (
-    STRENGTHS,
     WIDE_DIM,
     candidate_covariances,
     full_prior,
@@ -49,7 +49,7 @@ from headstart.transfer.empirical_bayes.state import (
     capacity,
     slots,
 )
-from headstart.transfer.empirical_bayes.strength import initial_scores, mean_strength
+from headstart.transfer.empirical_bayes.strength import STRENGTHS, initial_scores, mean_strength
 from headstart.transfer.empirical_bayes.structure import explain
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments

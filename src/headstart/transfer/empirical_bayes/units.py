@@ -139,10 +139,9 @@ class Units(Record):
         """T Gram Tᵀ; ``extra`` axes stand between the batch axes and the matrix."""
         shift, inverse = self.with_axes(extra)
         if array_namespace(shift) is not np or shift.any():
-            across = gram[..., -1]
+            across = gram[..., -1] - 0.5 * gram[..., -1, -1, None] * shift
             product = across[..., :, None] * shift[..., None, :]
-            square = shift[..., :, None] * shift[..., None, :]
-            gram = gram - product - transpose(product) + across[..., -1, None, None] * square
+            gram = gram - (product + transpose(product))
         scaled: Array = gram * (inverse[..., :, None] * inverse[..., None, :])
         return scaled
 

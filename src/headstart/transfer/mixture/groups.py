@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import matvec, trace
+from headstart.arrays import attempt, matvec, trace
 from headstart.model.mixture import normalize_log_weights
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
+from headstart.transfer.empirical_bayes import strength
 from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     StepSums,
     covariance_step,
     scoring_step,
 )
-from headstart.transfer.empirical_bayes.full_covariance.likelihood import (
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     noise_likelihood,
+    posteriors,
     task_likelihoods,
 )
-from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, posteriors
+from headstart.transfer.empirical_bayes.overflow import MAX_FITTED, are_bounded, is_sound_fit
 from headstart.transfer.empirical_bayes.refits.passes import PassSums, add_up, task_totals
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import chunks
 
-__all__ = ["STRENGTHS", "GroupFit", "group_totals"]
+__all__ = ["STRENGTHS", "GroupFit", "first_guess", "first_sound_fit", "group_totals"]
 
-#: Strengths that are tried, as multiples of the dimension.
-STRENGTHS = 10.0 ** np.arange(-2.5, 0.51, 0.5)
+STRENGTHS = strength.STRENGTHS[:-1]  # that are tried, as multiples of the dimension
 LLOYD_STEPS = 20
 
 
@@ -49,8 +52,12 @@ class GroupFit(Record):
     @classmethod
     def initial(cls, groups: int, dim: int, variance: float) -> GroupFit:
         """Before any task: all groups alike."""
-        flat = np.full(groups, variance)
-        fit = Fit.isotropic(np.zeros((groups, dim)), flat, flat)
+        return cls.alike(Fit.isotropic(np.zeros(dim), variance, variance), groups)
+
+    @classmethod
+    def alike(cls, fit: Fit, groups: int) -> GroupFit:
+        """All groups alike, of as many tasks each, and no task of the past."""
+        fit, dim = fit.repeat(groups), fit.mean.shape[-1]
         roots = np.repeat(symmetric_root(fit.covariance)[None], len(STRENGTHS), 0)
         weights = np.full(groups, -np.log(groups))
         return cls.unchecked(fit, weights, Past.zero(dim, (groups,)), roots)
@@ -197,3 +204,32 @@ def nearest_centres(points: Array, number: int) -> npt.NDArray[np.intp]:
             ]
         )
     return owner
+
+
+def first_sound_fit(
+    improve: Callable[[GroupFit], GroupFit], starts: Iterable[GroupFit], largest: float
+) -> GroupFit | None:
+    """The first of several starts that is sound when it was improved; ``None`` if none is.
+
+    ``largest`` is the largest mean square of θ per dimension that a task alone shows.
+    """
+
+    def sound(start: GroupFit) -> GroupFit | None:
+        improved = improve(start)
+        return improved if is_sound(improved, largest) else None
+
+    return next(filter(None, (attempt(sound, start) for start in starts)), None)
+
+
+def is_sound(mixture: GroupFit, largest: float) -> bool:
+    """Whether a mixture is finite, of covariances, and of a size that its tasks have."""
+    fit, noise = mixture.fit, np.asarray(mixture.fit.noise_variance)
+    sound = is_sound_fit(fit, np.inf if np.any(mixture.past.count) else largest).all()
+    bounded = are_bounded((mixture.log_weights, mixture.roots), 0)
+    return bool(sound and bounded and (noise > 0).all())
+
+
+def first_guess(mixture: GroupFit, fit: Fit) -> GroupFit:
+    """The mixture with all groups alike, as the first guess of one population is."""
+    fit = fit.replace(covariance=np.minimum(fit.covariance, MAX_FITTED))
+    return GroupFit.alike(fit, mixture.groups).replace(past=mixture.past)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import attempt
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
@@ -18,6 +19,7 @@ from headstart.records import Array, Record
 from headstart.transfer.base import TaskStructure, checked_evidence
 from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.overflow import largest_size, warn_of_overflow
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.passes import (
     FEW_STEPS,
@@ -25,7 +27,6 @@ from headstart.transfer.empirical_bayes.refits.passes import (
     past_from_totals,
     step_from_totals,
 )
-from headstart.transfer.empirical_bayes.refits.safe_update import largest_size, warn_of_overflow
 from headstart.transfer.empirical_bayes.scoring import MAX_LIKELIHOOD
 from headstart.transfer.empirical_bayes.strength import (
     SCORE_DECAY,
@@ -35,8 +36,13 @@ from headstart.transfer.empirical_bayes.strength import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units
-from headstart.transfer.mixture.groups import STRENGTHS, GroupFit, group_totals
-from headstart.transfer.mixture.safe_groups import first_guess, first_sound_fit
+from headstart.transfer.mixture.groups import (
+    STRENGTHS,
+    GroupFit,
+    first_guess,
+    first_sound_fit,
+    group_totals,
+)
 from headstart.transfer.partitions import Partitions
 
 __all__ = ["Mixture"]
@@ -288,13 +294,9 @@ def score_task(state: MixtureState, task: Tasks, weight: float) -> MixtureState:
     """Score every fit's prediction, at every strength, of a task that is new to it."""
     if not state.fitted_count or not task.rounds.any():
         return state
-    try:
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            latest = np.stack([fit.predict(task) for fit in state.fits])
-    except np.linalg.LinAlgError:
-        return state
+    latest = attempt(lambda: np.stack([fit.predict(task) for fit in state.fits]))
     # A task whose rewards are so far out of range that squares of them overflow says nothing.
-    if not (np.abs(latest) < MAX_LIKELIHOOD).all():
+    if latest is None or not (np.abs(latest) < MAX_LIKELIHOOD).all():
         return state
     new = SCORE_DECAY**weight * state.scores + weight * clip_scores(latest, latest.max())
     return state.replace(scores=new - new.max())

@@ -58,7 +58,7 @@ class Panel:
     notes
         What to point out.
     style_overrides
-        Styles that differ from the usual ones.
+        Styles that differ from the usual ones; legends list these lines first.
     """
 
     table: pl.DataFrame
@@ -75,7 +75,9 @@ class Panel:
     def styles(self) -> dict[str, Style]:
         """The style of each line, in legend order."""
         usual = assign_styles(self.table["policy"].to_list())
-        return {name: self.style_overrides.get(name, style) for name, style in usual.items()}
+        overrides = self.style_overrides
+        listed = overrides | usual | overrides  # in the order of the first, with the last's values
+        return {name: style for name, style in listed.items() if name in usual}
 
     @property
     def floor(self) -> float:

@@ -31,9 +31,9 @@ from headstart.arrays import array_namespace, float_if_scalar, matvec, repeat, t
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, select
 from headstart.small_matrices import eigh, spd_inverse, sum_of_products, symmetric_matvec
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
-    Past,
     noise_variances,
     posteriors,
     task_posteriors,
@@ -223,23 +223,43 @@ def mean_step(
 ) -> tuple[Array, Array]:
     """(Σ K + F T⁻¹ F)⁻¹ and the step of the mean, whitened.
 
-    Generalised least squares, then shrunk by as much as it is uncertain: T = τ² I. (A direction
-    that no task has shown has no say in how large the mean is.) Where the last coefficient is the
-    ``level`` of log-odds, T has :data:`LEVEL_VARIANCE` for it, and it has no say either.
+    Generalised least squares, then shrunk by as much as it is uncertain: T = τ² I
+    (:func:`mean_variance`). Where the last coefficient is the ``level`` of log-odds, T has
+    :data:`LEVEL_VARIANCE` for it.
     """
     xp = array_namespace(root)
     dim = root.shape[-1]
     raw = spd_inverse(known + 0.1 * xp.eye(dim))
-    slopes = 1.0 * (np.arange(dim) < dim - level)
-    seen = xp.maximum(trace(raw @ known * slopes), 1.0)
-    centre = fit.mean + matvec(root @ raw, total)
-    doubt = trace(root @ raw @ known @ raw @ root * slopes) / seen
-    square = (centre**2 * slopes).sum(-1) / seen
-    tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
-    tau = xp.maximum(tau, xp.maximum(1e-30 * trace(root @ root), 1e-300))[..., None]
-    variance = xp.where(slopes > 0, tau, LEVEL_VARIANCE)
+    shown, centre = raw @ known, fit.mean + matvec(root @ raw, total)
+    least = xp.maximum(1e-30 * trace(root @ root), 1e-300)
+    error = root @ shown @ raw @ root
+    variance = mean_variance(centre, error, shown, least, level, LEVEL_VARIANCE)
     own = spd_inverse(known + (root / variance[..., None, :]) @ root)
     return own, matvec(own, total - matvec(root, fit.mean / variance))
+
+
+def mean_variance(
+    estimate: Array, error: Array, shown: Array, least: Any, level: bool, level_variance: Any
+) -> Array:
+    """How much each coefficient of the mean varies a priori: τ², from an estimate of the mean.
+
+    τ² is the mean square of the estimate beyond what noise gives it (James and Stein)::
+
+        τ² = (‖estimate‖² − tr error) / tr shown
+
+    ``shown`` says how far tasks have shown each direction. τ² is not below what it is uncertain by,
+    nor below ``least``. The last coefficient, if it is a ``level``, has no say, and a variance of
+    its own.
+    """
+    xp = array_namespace(estimate)
+    dim = estimate.shape[-1]
+    slopes = 1.0 * (np.arange(dim) < dim - level)
+    seen = xp.maximum(trace(shown * slopes), 1.0)
+    doubt = trace(error * slopes) / seen
+    square = (estimate**2 * slopes).sum(-1) / seen
+    tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
+    variance: Array = xp.where(slopes > 0, xp.maximum(tau, least)[..., None], level_variance)
+    return variance
 
 
 def covariance_step(sums: StepSums, strength: Any) -> Array:

@@ -19,7 +19,7 @@ from headstart.arrays import (
 )
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE
-from headstart.records import Array, Record, select
+from headstart.records import Array, Record, combine, select
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.noise import task_scale
 
@@ -98,8 +98,8 @@ class Fit(Record):
 
     def repeat(self, number: int) -> Fit:
         """The same population so many times, along a new first axis."""
-        fields = (np.asarray(getattr(self, name), dtype=float) for name in self.__slots__)
-        return Fit.unchecked(*(np.repeat(field[None], number, 0) for field in fields))
+        each: Fit = combine(lambda part: np.repeat(np.asarray(part)[None], number, 0), self)
+        return each
 
     def transform(self, matrix: Array) -> Fit:
         """The population of the parameters multiplied by a matrix."""

@@ -1,4 +1,4 @@
-"""What tasks know under a population: their posteriors, residuals and noise.
+"""What tasks know under a population: their posteriors, residuals, noise and likelihood.
 
 In coordinates whitened by Σ = F F, with G_i = gram/R_i² and b_i = moment/R_i², a task has ::
 
@@ -8,22 +8,14 @@ In coordinates whitened by Σ = F F, with G_i = gram/R_i² and b_i = moment/R_i�
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import (
-    apply_if,
-    array_namespace,
-    congruence,
-    float_if_scalar,
-    matvec,
-    trace,
-    transpose,
-)
+from headstart.arrays import apply_if, array_namespace, matvec, trace, transpose
+from headstart.model.evidence import Evidence
 from headstart.model.information_form import (
     MAX_INFORMATION,
     InformationPosterior,
@@ -31,28 +23,32 @@ from headstart.model.information_form import (
 )
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.model.prior import symmetric_root
-from headstart.records import Array, Record
+from headstart.records import Array
 from headstart.small_matrices import (
+    cholesky,
+    gaussian_gain,
     has_large_diagonal,
     symmetric_matvec,
     whitened_posteriors,
 )
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
-    expected_precision_and_log,
     task_variance,
     usable_residuals,
 )
-from headstart.transfer.empirical_bayes.subtraction import (
-    subtractable_moments,
-    subtractable_noise,
-)
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["Past", "TaskPosteriors", "posteriors", "task_posteriors"]
+__all__ = [
+    "TaskPosteriors",
+    "estimate_task_noise",
+    "log_likelihood",
+    "noise_likelihood",
+    "noise_variances",
+    "posteriors",
+    "task_likelihoods",
+    "task_posteriors",
+]
 
-MAX_MEAN = 1e70  # of a parameter, whose square can be summed up
-MIN_COUNT = 1e-9  # tasks: fewer are the rounding of none
 NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
 
 
@@ -155,110 +151,54 @@ def estimate_task_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks
     return tasks.replace(noise_variance=own)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Past(Record):
-    """What is left of tasks whose evidence is no longer at hand.
+def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array:
+    """:func:`log_likelihood` of every task, under every population of a batch.
 
-    Each was replaced by its posterior when it left: ``count``, Σ m_i, Σ (C_i + m_i m_iᵀ),
-    Σ E[1/R_i²] and Σ E[log R_i²].
+    ``root`` stands for that of the covariance, if another is meant.
     """
+    root = symmetric_root(fit.covariance) if root is None else root
+    around, mean = root[..., None, :, :], fit.mean[..., None, :]
+    variance = noise_variances(fit, tasks)
+    pulled = matvec(tasks.gram, mean)
+    offset = (mean * (2.0 * tasks.moment - pulled)).sum(-1) / (2.0 * variance)
+    inner = around @ (tasks.gram / variance[..., None, None]) @ around
+    surprise = matvec(around, (tasks.moment - pulled) / variance[..., None])
+    huge = loses_digits(inner)
+    if huge.any():
+        inner = np.where(huge[..., None, None], 0.0, inner)
+        surprise = np.where(huge[..., None], 0.0, surprise)
+    gain: Array = offset + 0.5 * gaussian_gain(inner, surprise)
+    squares = np.broadcast_to(tasks.squares, gain.shape)
+    for at, graded in graded_posteriors(fit, root, tasks, huge):
+        own = np.broadcast_to(variance, gain.shape)[at]
+        gain[at] = 0.5 * ((squares[at] - graded.square) / own - graded.information)
+    return gain
 
-    count: Any
-    first: Array
-    second: Array
-    precision: Any
-    logs: Any
 
-    @classmethod
-    def zero(cls, dim: int, batch: tuple[int, ...] = ()) -> Past:
-        """No task."""
-        flat: Any = np.zeros(batch) if batch else 0.0
-        return cls.unchecked(
-            flat, np.zeros((*batch, dim)), np.zeros((*batch, dim, dim)), flat, flat
-        )
+def noise_likelihood(fit: Fit, tasks: Tasks) -> Array:
+    """What :func:`task_likelihoods` leaves out: it depends on R alone, −½ (n log R² + Σr²/R²)."""
+    variance = noise_variances(fit, tasks)
+    rest: Array = -0.5 * (tasks.rounds * np.log(variance) + tasks.squares / variance)
+    return rest
 
-    @classmethod
-    def of(cls, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
-        """Tasks replaced by their posteriors under a fit.
 
-        A task so far out of the range of others that its square overflows counts for nothing.
-        """
-        xp = array_namespace(tasks.gram)
-        root = symmetric_root(fit.covariance)
-        known, _, mean, square, dof = task_posteriors(fit, root, tasks)
-        bounded = (xp.abs(mean) <= MAX_MEAN).all(-1)
-        weight = xp.where(bounded, tasks.weight, 0.0)
-        mean = xp.where(bounded[..., None], mean, 0.0)
-        left = xp.where(bounded[..., None, None], xp.eye(known.shape[-1]) - known, 0.0)
-        spread = root @ xp.einsum("...n,...nij->...ij", weight, left) @ root
-        residuals = usable_residuals(tasks, square, dof, constant, fit.noise_variance)
-        precision, logs = (
-            xp.where(bounded, part, 0.0)
-            for part in expected_precision_and_log(fit.noise_variance, fit.dof, residuals)
-        )
-        return cls.unchecked(
-            weight.sum(-1),
-            (weight[..., None] * mean).sum(-2),
-            spread + transpose(mean) @ (weight[..., None] * mean),
-            (weight * precision).sum(-1),
-            (weight * logs).sum(-1),
-        )
+def log_likelihood(mean: Array, covariance: Array, noise: Any, evidence: Evidence) -> Array:
+    """The log density of a task's rewards under a prior, up to what all priors share.
 
-    def add(self, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
-        """These tasks and others, replaced by their posteriors under a fit."""
-        other = Past.of(fit, tasks, constant)
-        return Past.unchecked(
-            float_if_scalar(self.count + other.count),
-            self.first + other.first,
-            self.second + other.second,
-            float_if_scalar(self.precision + other.precision),
-            float_if_scalar(self.logs + other.logs),
-        )
-
-    def subtract(self, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
-        """Take tasks out again, by their posteriors under a fit.
-
-        What is left are sums that tasks can have: of what cannot be subtracted, as much as tasks
-        of the past have on average is (:mod:`~headstart.transfer.empirical_bayes.subtraction`).
-        """
-        other = Past.of(fit, tasks, constant)
-        count, weight = np.asarray(self.count), np.asarray(other.count)
-        some = count - weight > MIN_COUNT  # else none is left
-        count, weight = np.where(some, count, 2.0), np.where(some, weight, 1.0)
-        whole, part = self.moment_matrix(count), other.moment_matrix(weight)
-        share = subtractable_moments(whole, part)[..., None, None]
-        left = whole - share * part - (1.0 - share) * (weight / count)[..., None, None] * whole
-        precision, logs = subtractable_noise(
-            (count, self.precision, self.logs), (weight, other.precision, other.logs)
-        )
-        return Past.unchecked(
-            float_if_scalar(np.where(some, count - weight, 0.0)),
-            np.where(some[..., None], left[..., 1:, 0], 0.0),
-            np.where(some[..., None, None], left[..., 1:, 1:], 0.0),
-            float_if_scalar(np.where(some, precision, 0.0)),
-            float_if_scalar(np.where(some, logs, 0.0)),
-        )
-
-    def moment_matrix(self, count: Any) -> Array:
-        """[[n, Σ m_iᵀ], [Σ m_i, Σ (C_i + m_i m_iᵀ)]] with this n."""
-        top = np.concatenate([np.asarray(count)[..., None], self.first], -1)[..., None, :]
-        below = np.concatenate([self.first[..., None], self.second], -1)
-        return np.concatenate([top, below], -2)
-
-    def discount(self, factor: Any) -> Past:
-        """The same, counting less."""
-        xp = array_namespace(self.first)
-        share = xp.asarray(factor)
-        return Past.unchecked(
-            float_if_scalar(self.count * share),
-            self.first * share[..., None],
-            self.second * share[..., None, None],
-            float_if_scalar(self.precision * share),
-            float_if_scalar(self.logs * share),
-        )
-
-    def transform(self, matrix: Array) -> Past:
-        """The same tasks, with parameters multiplied by a matrix."""
-        return self.replace(
-            first=matvec(matrix, self.first), second=congruence(matrix, self.second)
-        )
+    ``covariance`` may have one axis more than ``mean``: several priors with the same mean.
+    """
+    xp = array_namespace(evidence.gram)
+    variance = xp.asarray(noise)
+    pulled = matvec(evidence.gram, mean)
+    surprise = (evidence.moment - pulled) / variance[..., None]
+    offset = (mean * (evidence.moment + (evidence.moment - pulled))).sum(-1) / (2.0 * variance)
+    gram = evidence.gram / variance[..., None, None]
+    if covariance.ndim > gram.ndim:
+        gram, surprise, offset = gram[..., None, :, :], surprise[..., None, :], offset[..., None]
+    try:
+        half = cholesky(covariance)
+    except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
+        half = symmetric_root(covariance)
+    inner = transpose(half) @ gram @ half
+    gain: Array = offset + 0.5 * gaussian_gain(inner, matvec(transpose(half), surprise))
+    return gain

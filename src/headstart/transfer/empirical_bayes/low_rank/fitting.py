@@ -68,8 +68,9 @@ from headstart.small_matrices import (
     symmetric_matvec,
     woodbury,
 )
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, noise_variances
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import noise_variances
 from headstart.transfer.empirical_bayes.low_rank.mean import mean_step
 from headstart.transfer.empirical_bayes.low_rank.population import (
     MIN_RESIDUAL_SHARE,
@@ -280,17 +281,13 @@ def sweep_mean(
     # How many directions are as good as observed in every task.
     known = (weight[..., None] * (1.0 - xp.diagonal(m, axis1=-2, axis2=-1))).sum(-2)
     gone_known = gone.number[..., None] * (1.0 - xp.diagonal(past_m, axis1=-2, axis2=-1))
-    ratio = residual / xp.asarray(low.residual)
-    low = low.replace(
+    return low.with_residual(
+        residual,
         mean=mean,
-        residual=float_if_scalar(residual),
-        relevance=ratio[..., None] * low.relevance,
         error=error,
-        information=ratio[..., None, None] * low.information,
         curvature=float_if_scalar(residual**2 * curvature),
         directions=float_if_scalar(((known + gone_known) / count[..., None]).sum(-1)),
-    )
-    return low.predictive(count)
+    ).predictive(count)
 
 
 def fit_low_rank(
@@ -334,51 +331,48 @@ def leave_one_out(
     At the maximum the gradients of all tasks sum to zero, so what is left without a task is minus
     its own. ``count`` is the number of tasks without it. O(d³).
     """
-    task = scale_tasks(task, low.scale)
-    precisions, moments, weights = task_precisions(task, noise, low.residual)
-    precision, moment = precisions[..., 0, :, :], moments[..., 0, :]
+    precisions, moments, weights = task_precisions(
+        scale_tasks(task, low.scale), noise, low.residual
+    )
+    w, eye = low.loadings, np.eye(low.loadings.shape[-1])
+    surprises = moments - symmetric_matvec(precisions, low.mean[..., None, :])
+    every = precisions, surprises, *woodbury(precisions, w, surprises)
+    precision, a, h, v, m = (part.squeeze(low.mean.ndim - 1) for part in every)
     weight = sign * weights
-    w = low.loadings
-    a = moment - matvec(precision, low.mean)
-    x = precision @ w
-    m = np.linalg.inv(np.eye(w.shape[-1]) + transpose(w) @ x)
     z = matvec(m, matvec(transpose(w), a))
     second = m + z[..., :, None] * z[..., None, :]
     before = np.asarray(low.residual)
     scaled = before[..., None, None] * weight[..., None]
     information = low.information - scaled * (precision + transpose(precision)) / 2
     p, q = np.linalg.eigh(information)
-    gradient = a[..., :, None] * z[..., None, :] - x @ second
+    gradient = a[..., :, None] * z[..., None, :] - precision @ w @ second
     bend = np.maximum(p, 0.0)[..., :, None] + low.relevance[..., None, :]
     step = low.active[..., None, :] * (transpose(q) @ gradient) / np.maximum(bend, 1e-300)
     # The factors' second moments were I with all tasks: parameter expansion.
     many = np.maximum(np.asarray(count), 1.0)[..., None, None]
-    eye = np.eye(w.shape[-1])
     whole = eye + weight[..., None] * (eye - second) / many
     values, vectors = np.linalg.eigh((whole + transpose(whole)) / 2)
     values = np.clip(values, 0.25, 4.0)
     loadings = (w - scaled * (q @ step)) @ (
         (vectors * np.sqrt(values)[..., None, :]) @ transpose(vectors)
     )
-    h = precision - x @ m @ transpose(x)
-    v = a - matvec(x @ m, matvec(transpose(w), a))
     error = np.linalg.inv(np.linalg.inv(low.error) - weight[..., None] * (h + transpose(h)) / 2)
     error = (error + transpose(error)) / 2
     square = weight[..., 0] * before**2 * (h**2).sum((-2, -1))
     curvature = np.maximum(np.asarray(low.curvature) - square, square)
     excess = weight[..., 0] * before**2 * (trace(h) - (v**2).sum(-1))
     residual = bounded_step(before, excess / np.maximum(curvature, 1e-300), loadings)
-    ratio = residual / before
-    low = low.replace(
-        mean=low.mean - weight * matvec(error, v),
-        loadings=loadings,
-        residual=float_if_scalar(residual),
-        relevance=ratio[..., None] * low.relevance,
-        error=error,
-        information=ratio[..., None, None] * information,
-        curvature=float_if_scalar(ratio**2 * curvature),
+    return (
+        low.replace(information=information)
+        .with_residual(
+            residual,
+            mean=low.mean - weight * matvec(error, v),
+            loadings=loadings,
+            error=error,
+            curvature=float_if_scalar((residual / before) ** 2 * curvature),
+        )
+        .predictive(count)
     )
-    return low.predictive(count)
 
 
 def bounded_step(residual: Any, step: Array, loadings: Array) -> Array:

@@ -7,12 +7,10 @@ intercept of log-odds has a variance of its own: where clicks are rare it is far
 
 from __future__ import annotations
 
-import numpy as np
-
-from headstart.arrays import array_namespace, matvec, trace, transpose
+from headstart.arrays import array_namespace, matvec, transpose
 from headstart.records import Array
 from headstart.small_matrices import spd_inverse
-from headstart.transfer.empirical_bayes.full_covariance.fitting import LEVEL_VARIANCE
+from headstart.transfer.empirical_bayes.full_covariance.fitting import LEVEL_VARIANCE, mean_variance
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 
 __all__ = ["mean_step"]
@@ -48,13 +46,9 @@ def mean_step(low: LowRank, known: Array, total: Array, level: bool = False) -> 
         (outside + transpose(outside)) / 2 + (MIN_SHOWN / spread)[..., None, None] * eye
     )
     shown = raw @ outside
-    slopes = 1.0 * (np.arange(dim) < dim - level)
-    seen = xp.maximum(trace(shown * slopes), 1.0)
-    doubt = trace(shown @ raw * slopes) / seen
-    square = (matvec(raw, moment) ** 2 * slopes).sum(-1) / seen
-    tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
-    tau = xp.maximum(tau, MIN_MEAN_SHARE * spread)[..., None]
-    variance = xp.where(slopes > 0, tau, LEVEL_VARIANCE / low.scale**2)[..., None]
+    estimate, least = matvec(raw, moment), MIN_MEAN_SHARE * spread
+    level_variance = LEVEL_VARIANCE / low.scale**2
+    variance = mean_variance(estimate, shown @ raw, shown, least, level, level_variance)[..., None]
     # (T + W Wᵀ)⁻¹, the precision that μ is expected to have; T = τ² I without a level.
     scaled = w / variance
     gram = spd_inverse(xp.eye(rank) + transpose(w) @ scaled)

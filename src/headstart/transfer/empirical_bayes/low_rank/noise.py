@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from headstart.arrays import array_namespace, matvec, trace, transpose
 from headstart.records import Array
-from headstart.small_matrices import spd_inverse
+from headstart.small_matrices import woodbury
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
     TaskPrecisions,
@@ -73,13 +73,9 @@ def noise_scores(
     xp = array_namespace(tasks.gram)
     a_matrix, b_vector, weight = given
     w, spread = low.loadings[..., None, :, :], xp.asarray(low.residual)[..., None]
-    eye = xp.eye(w.shape[-1])
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
-    x = a_matrix @ w
-    m = spd_inverse(eye + transpose(w) @ x)
-    xm, left = x @ m, eye - m  # H W and Wᵀ H W
-    v = a - matvec(xm, matvec(transpose(w), a))
-    h = a_matrix - xm @ transpose(x)
+    h, v, m = woodbury(a_matrix, low.loadings, a)
+    xm, left = a_matrix @ w @ m, xp.eye(w.shape[-1]) - m  # H W and Wᵀ H W
     norm, inside = (h * transpose(h)).sum((-2, -1)), (xm**2).sum((-2, -1))
     known = spread * trace(h) + trace(left)
     known_squared = (

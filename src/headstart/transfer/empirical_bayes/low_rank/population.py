@@ -143,6 +143,16 @@ class LowRank(Record):
             covariance=across * self.covariance,
         )
 
+    def with_residual(self, residual: Array, **changes: Any) -> LowRank:
+        """Other fields and another σ², of which the relevance and the information are multiples."""
+        ratio = residual / array_namespace(residual).asarray(self.residual)
+        return self.replace(
+            residual=float_if_scalar(residual),
+            relevance=ratio[..., None] * self.relevance,
+            information=ratio[..., None, None] * self.information,
+            **changes,
+        )
+
     def predictive(self, count: Any) -> LowRank:
         """The same with the covariance S that predicts a new task, after so many tasks."""
         xp = array_namespace(self.mean)

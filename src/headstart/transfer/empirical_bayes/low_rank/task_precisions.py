@@ -11,7 +11,7 @@ from headstart.arrays import array_namespace, transpose
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
 from headstart.small_matrices import ridge_solve
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.arrays import apply_if, array_namespace, float_if_scalar
+from headstart.arrays import apply_if, array_namespace, attempt, float_if_scalar
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.records import Array, select
 from headstart.transfer.empirical_bayes.full_covariance.fitting import (
@@ -14,8 +14,9 @@ from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     feature_variances,
     fit_noise,
 )
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, noise_variances
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import noise_variances
 from headstart.transfer.empirical_bayes.low_rank.fitting import fit_low_rank, leave_one_out
 from headstart.transfer.empirical_bayes.low_rank.noise import (
     MarginalResiduals,
@@ -114,12 +115,9 @@ def safe_fit(
     level: bool = False,
 ) -> LowRank:
     """A low-rank fit, or the full one where numbers span too many orders of magnitude for it."""
-    try:
-        with np.errstate(all="ignore"):
-            fitted = fit_low_rank(low, fit, tasks, past, rounds, sweeps, level)
-    except np.linalg.LinAlgError:
-        return LowRank.of_fit(fit)
-    result: LowRank = select(fitted.finite, fitted, LowRank.of_fit(fit))
+    full = LowRank.of_fit(fit)
+    fitted = attempt(fit_low_rank, low, fit, tasks, past, rounds, sweeps, level)
+    result: LowRank = full if fitted is None else select(fitted.finite, fitted, full)
     return result
 
 
@@ -129,10 +127,8 @@ def remove_from_low_rank(state: EmpiricalBayesState, local: Tasks, sign: float =
         return state.low_rank
     noise = noise_variances(state.fit, local)
     full = LowRank.of_fit(state.fit)
-    try:
-        with np.errstate(all="ignore"):
-            without = leave_one_out(state.low_rank, local, noise, state.counting_tasks, sign)
-    except np.linalg.LinAlgError:
+    without = attempt(leave_one_out, state.low_rank, local, noise, state.counting_tasks, sign)
+    if without is None:
         return full
     result: LowRank = select(without.finite & without.active.any(-1), without, full)
     return result

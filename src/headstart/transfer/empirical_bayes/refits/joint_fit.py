@@ -57,7 +57,7 @@ def fit_together(
         age = np.arange(len(listed))[::-1]
         tasks = tasks.replace(weight=tasks.weight * np.exp(-age / transfer.decay_tasks))
     order = canonical_order(tasks)
-    arranged = tasks[order]
+    arranged = tasks.take(order)
     scores, ensemble, support = cross_validate(transfer, state, thin(arranged), len(arranged))
     state = state.replace(scores=scores, ensemble=ensemble, support=support)
     count = float_if_scalar(np.full(first.batch, float(len(listed))))
@@ -72,7 +72,7 @@ def fit_together(
         state = transfer.update_fit(state, steps=1)
     over = max(len(tasks) - capacity(first.dim), 0)
     if over:
-        tasks = tasks.replace(**state.tasks[np.argsort(order)].noise_fields())
+        tasks = tasks.replace(**state.tasks.take(np.argsort(order, -1)).noise_fields())
         state = state.replace(past=transfer.retire(state, tasks[:over]))
     return state.replace(tasks=tasks[over:])
 
@@ -89,7 +89,7 @@ def fit_roughly(
         return transfer.refit_partitions(partitions, noise)
     rows = partitions.slice(0, len(partitions))
     tasks = Tasks.from_batch(Evidence.unpack(rows, partitions.dim))
-    tasks, state = tasks[canonical_order(tasks)], transfer.init(partitions.dim, noise)
+    tasks, state = tasks.take(canonical_order(tasks)), transfer.init(partitions.dim, noise)
     sample = tasks[:: -(-len(tasks) // ROUGH_TASKS)]
     scores, ensemble, support = cross_validate(
         transfer, state, sample, len(tasks), schedule=ROUGH_SCHEDULE

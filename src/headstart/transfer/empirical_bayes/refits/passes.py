@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from headstart.arrays import float_if_scalar, matvec, trace, transpose
 from headstart.model.prior import symmetric_root
-from headstart.records import Array
+from headstart.records import Array, combine
 from headstart.small_matrices import sum_of_products
 from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     StepSums,
@@ -40,9 +40,9 @@ from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     mean_step,
 )
 from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma
+from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
-    Past,
     posteriors,
     task_posteriors,
 )
@@ -59,7 +59,6 @@ __all__ = [
     "PassSums",
     "Passes",
     "add_up",
-    "combine",
     "counting_noise",
     "step_from_totals",
     "task_totals",
@@ -99,13 +98,6 @@ class PassSums(NamedTuple):
     dof: Any
     energy: Any  # Σ r²
     rounds: Any
-
-
-def combine(operation: Callable[..., Any], *sums: Sums) -> Sums:
-    """Sums of one kind combined field by field."""
-    kind: Any = type(sums[0])
-    result: Sums = kind(*map(operation, *sums))
-    return result
 
 
 def add_up(parts: Iterable[Sums]) -> Sums:
@@ -200,13 +192,13 @@ class Passes:
             return self.add_up(look, arguments)
         ratio = len(self.partitions) / self.sizes[Look.MORE]
         more = self.add_up(Look.MORE, arguments)
-        scaled = tuple(combine(lambda part: ratio * part, sums) for sums in more)
+        scaled = combine(lambda part: ratio * part, more)
         if look is Look.ALL:
             every = self.add_up(look, arguments)
-            self.missing = tuple(map(functools.partial(combine, operator.sub), every, scaled))
+            self.missing = combine(operator.sub, every, scaled)
             return every
-        assert self.missing is not None
-        return tuple(map(functools.partial(combine, operator.add), scaled, self.missing))
+        estimate: tuple[Any, ...] = combine(operator.add, scaled, self.missing)
+        return estimate
 
     def add_up(self, look: Look, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The sums over the tasks that a step looks at, for each population."""

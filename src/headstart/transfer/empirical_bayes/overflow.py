@@ -1,4 +1,4 @@
-"""Substitutes for an update that overflows, where rewards span many orders of magnitude."""
+"""Substitutes for fits that overflow, where rewards span many orders of magnitude."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from headstart.arrays import array_namespace, float_if_scalar, transpose
+from headstart.arrays import array_namespace, attempt, float_if_scalar, transpose
 from headstart.records import Array, flatten, select
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 
-__all__ = [
-    "are_bounded",
-    "are_covariances",
-    "largest_size",
-    "sound_fit",
-    "sound_step",
-    "warn_of_overflow",
-]
+__all__ = ["are_bounded", "is_sound_fit", "largest_size", "sound_fit", "sound_step"]
 
 MAX_FITTED = 1e140  # a number of a fit beyond which its squares, or products with it, overflow
 MAX_ASYMMETRY = 1e-7  # of a covariance, as a share of its largest entry
@@ -38,11 +31,11 @@ def sound_fit(
     """
     if array_namespace(state.fit.mean) is not np:
         return update(state)
-    updated, sound = attempt(update, state)
+    updated, sound = attempt_update(update, state)
     if updated is not None and sound.all():
         return updated
     unready = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
-    anew, sound_anew = attempt(update, state.replace(ready=unready))
+    anew, sound_anew = attempt_update(update, state.replace(ready=unready))
     if anew is None or not sound_anew.all():
         warn_of_overflow()
         guess = first_guess(state.replace(ready=unready))
@@ -54,7 +47,7 @@ def sound_step(
     step: Callable[[EmpiricalBayesState], EmpiricalBayesState], state: EmpiricalBayesState
 ) -> EmpiricalBayesState | None:
     """``step(state)``; ``None`` if that overflows for any batch element."""
-    after, sound = attempt(step, state)
+    after, sound = attempt_update(step, state)
     return after if sound.all() else None
 
 
@@ -68,16 +61,16 @@ def warn_of_overflow() -> None:
     )
 
 
-def attempt(
+def attempt_update(
     update: Callable[[EmpiricalBayesState], EmpiricalBayesState], state: EmpiricalBayesState
 ) -> tuple[EmpiricalBayesState | None, Any]:
     """The updated state and for which batch elements it is sound; no state if it fails."""
-    try:
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            updated = update(state)
-            return updated, is_sound(updated)
-    except np.linalg.LinAlgError:
-        return None, np.asarray(False)
+
+    def checked(before: EmpiricalBayesState) -> tuple[EmpiricalBayesState, Any]:
+        updated = update(before)
+        return updated, is_sound(updated)
+
+    return attempt(checked, state) or (None, np.asarray(False))
 
 
 def is_sound(state: EmpiricalBayesState) -> Any:
@@ -85,26 +78,32 @@ def is_sound(state: EmpiricalBayesState) -> Any:
 
     Per batch element.
     """
-    batch = np.shape(state.ready)
-    fit, low = state.fit, state.low_rank
-    sound = np.ones(batch, dtype=bool) & np.isfinite(low.relevance).all(-1)
+    ready, low = np.asarray(state.ready), state.low_rank
+    begun = (ready > 0) & (np.asarray(state.past.count) == 0)
+    largest = np.where(begun, largest_size(state), np.inf) if len(state.tasks) else np.inf
+    sound = is_sound_fit(state.fit, largest) & np.isfinite(low.relevance).all(-1)
     # How irrelevant a column of loadings without any size is knows no bound.
     low = low.replace(relevance=np.minimum(low.relevance, MAX_FITTED))
-    numbers = (state.candidates, *flatten(fit).values(), *flatten(low).values())
-    sound &= are_bounded(numbers, len(batch))
+    sound &= are_bounded((state.candidates, *flatten(low).values()), ready.ndim)
+    return sound & are_covariances((low.covariance,))
+
+
+def is_sound_fit(fit: Fit, largest: Any) -> Any:
+    """Whether a population is finite, of covariances, and not too large beside the largest task.
+
+    Per batch element.
+    """
     # The error of the mean may be negative by rounding where a feature hardly varies beside its
     # mean; what the prior takes is the sum.
-    sound &= are_covariances((fit.covariance, fit.covariance + fit.error, low.covariance))
-    if len(state.tasks):
-        begun = (np.asarray(state.ready) > 0) & (np.asarray(state.past.count) == 0)
-        sound &= ~begun | (fit.mean_square <= MAX_SIZE_RATIO * largest_size(state))
-    return sound
+    sound = are_covariances((fit.covariance, fit.covariance + fit.error))
+    sound &= are_bounded(flatten(fit).values(), fit.mean.ndim - 1)
+    return sound & (fit.mean_square <= MAX_SIZE_RATIO * largest)
 
 
-def are_bounded(arrays: Iterable[Any], batch_axes: int) -> Any:
+def are_bounded(numbers: Iterable[Any], batch_axes: int) -> Any:
     """Whether numbers are finite and their squares do not overflow, per batch element."""
     sound: Any = True
-    for array in arrays:
+    for array in numbers:
         size = np.abs(np.asarray(array, dtype=float))
         sound = sound & (size <= MAX_FITTED).all(tuple(range(batch_axes, size.ndim)))
     return sound
