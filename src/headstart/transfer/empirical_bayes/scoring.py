@@ -71,8 +71,7 @@ def candidate_covariances(sums: StepSums, strength: Any, fit: Fit) -> Array:
     now = xp.asarray(strength)[..., None]
     share = xp.minimum((count / (many + count)) / (count / (now + count)), 1.0)[..., None, None]
     even = xp.asarray(trace(fit.covariance) / dim)[..., None, None, None] * xp.eye(dim)
-    mixed: Array = share * fit.covariance[..., None, :, :] + (1.0 - share) * even
-    return mixed
+    return share * fit.covariance[..., None, :, :] + (1.0 - share) * even
 
 
 def with_task_noise(fit: Fit, tasks: Tasks, known_noise: float, constant: bool) -> Tasks:
@@ -84,8 +83,7 @@ def prefers_isotropic(state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
     """Whether the isotropic prior has predicted recent tasks best."""
     xp = array_namespace(state.scores)
     better = xp.asarray(state.scores[..., -1] > state.scores[..., :-1].max(-1) + 1.0)
-    prefers: npt.NDArray[np.bool_] = xp.asarray(better & (xp.asarray(state.ready) > 0))
-    return prefers
+    return xp.asarray(better & (xp.asarray(state.ready) > 0))
 
 
 def score_task(

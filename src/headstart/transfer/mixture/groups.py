@@ -92,8 +92,7 @@ class GroupFit(Record):
         logs = self.log_weights + task_likelihoods(self.fit, task, self.roots)[..., 0]
         logs = logs + noise_likelihood(self.fit, task)[..., 0]
         top = logs.max(-1)
-        predicted: Array = top + np.log(np.exp(logs - top[:, None]).sum(-1))
-        return predicted
+        return top + np.log(np.exp(logs - top[:, None]).sum(-1))
 
     def retire(self, tasks: Tasks, constant: bool) -> Past:
         """The past with tasks whose evidence is no longer kept."""
