@@ -55,6 +55,12 @@ def test_a_log_is_never_written_over(headstart, logs, tmp_path):
         assert (logs / "1.parquet").read_bytes() == before
 
 
+def test_features_may_be_given_by_several_options(headstart, logs):
+    words = ["--task", "task", "--reward", "reward", "--features", "x0", "--features", "x1,x2"]
+    assert "3 features" in headstart("check", "logs", *words).out
+    assert "twice" in headstart("check", "logs", *words, "--features", "x0").err
+
+
 def test_only_bandits_are_written_over(headstart, logs, tmp_path):
     note = tmp_path / "note"
     note.write_text("do not lose this")

@@ -72,8 +72,7 @@ class Record:
         if len(values) + len(fields) != len(names):
             raise TypeError(f"{cls.__name__} has the fields {names}: give every one")
         by_place = zip(names, values, strict=False)
-        record: Self = from_fields(cls, (*by_place, *fields.items()) if fields else by_place)
-        return record
+        return from_fields(cls, (*by_place, *fields.items()) if fields else by_place)
 
     def set_read_only(self) -> Self:
         """The same record, its arrays made read-only."""

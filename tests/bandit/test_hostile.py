@@ -342,7 +342,7 @@ def test_saved_states_whose_matrices_are_not_symmetric(transfer, tmp_path):
         name: array
         for name, array in arrays.items()
         if name.startswith("state.") and array.shape[-2:] == (5, 5) and array.any()
-        if np.allclose(array, array.swapaxes(-1, -2))
+        if np.allclose(array, array.swapaxes(-1, -2)) and not name.endswith("roots")  # need not be
     }
     largest = max(np.abs(array).max() for array in matrices.values())
     for name, array in matrices.items():

@@ -167,7 +167,7 @@ def test_a_variance_that_follows_from_the_mean_does_not_bias_the_mean(how, onlin
         state = transfer.refit(tasks)
     prior = transfer.prior(state)
     rows, flat = contexts.reshape(-1, 3), rewards.ravel()
-    pooled = np.linalg.lstsq(rows, flat)[0]
+    pooled = np.linalg.lstsq(rows, flat, rcond=None)[0]
     spread = np.std(flat - rows @ pooled)
     np.testing.assert_allclose(prior.mean, pooled, atol=0.1 * np.abs(pooled).max())
     assert prior.noise == pytest.approx(spread, rel=0.1)

@@ -48,7 +48,7 @@ def check(
     from headstart.fleet.reading.sample import sample_log
 
     proposed = None
-    if logs.features is None and logs.schema is None:
+    if not logs.features and logs.schema is None:
         if write_schema is not None:
             check_new(write_schema)
         sample, sample_notes = sample_log(

@@ -65,8 +65,10 @@ class LogOptions:
     task: Annotated[str, typer.Option(help="Column with the task id.")]
     reward: Annotated[str, typer.Option(help="Column with the reward.")]
     features: Annotated[
-        Column,
-        typer.Option(help="Feature columns: a pattern (x*), names (age,price), or one of lists."),
+        list[str] | None,
+        typer.Option(
+            help="Feature columns: a pattern (x*), names (age,price), or one of lists; repeatable."
+        ),
     ] = None
     schema: Annotated[
         Path | None, typer.Option(help="JSON file of the schema (headstart check proposes one).")
@@ -118,14 +120,15 @@ class LogOptions:
         """The logs, with the features or the file of a schema given, or else with ``schema``."""
         from headstart.fleet import Columns, Logs
 
-        if schema is None and (self.features is None) == (self.schema is None):
+        if schema is None and bool(self.features) == (self.schema is not None):
             raise InputError(
                 "either --features or --schema must be given, and not both; headstart check "
                 "--write-schema FILE proposes a schema for these logs"
             )
         if self.schema is not None:
             schema = Schema.from_file(self.schema)
-        columns = Columns(features=self.features, schema=schema, **self.roles)  # type: ignore[arg-type]
+        features = ",".join(self.features) if self.features else None
+        columns = Columns(features=features, schema=schema, **self.roles)  # type: ignore[arg-type]
         how: dict[str, Any] = {"format": self.format, "on_bad_rows": self.on_bad_rows}
         return Logs(self.logs, columns, storage=self.storage_options, **how)
 

@@ -111,8 +111,7 @@ class BaseBelief(Record, ABC):
     @property
     def batch(self) -> tuple[int, ...]:
         """The leading axes: ``()`` for one belief."""
-        batch: tuple[int, ...] = self.prior.batch
-        return batch
+        return self.prior.batch
 
     @abstractmethod
     def predict(self, contexts: Array) -> Array:

@@ -233,8 +233,7 @@ class Belief(BaseBelief):
         belief: Any = make(mean, root, information, rounds, noise, prior, square, noise_ratio)
         if make is DRAFT:
             belief.__class__ = Belief
-        after: Self = belief
-        return after
+        return belief
 
     def update_batch(self, x: Array, r: Array) -> Self:
         """The update along batch axes."""
@@ -261,10 +260,8 @@ class Belief(BaseBelief):
     def predict(self, contexts: Array) -> Array:
         """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""
         if self.mean.ndim == 1:
-            scores: Array = contexts.dot(self.mean)
-            return scores
-        means: Array = (contexts @ self.mean[..., None])[..., 0]
-        return means
+            return contexts.dot(self.mean)
+        return (contexts @ self.mean[..., None])[..., 0]
 
     def width(self, contexts: Array) -> Array:
         """‖x‖_{B⁻¹} = ‖Fᵀx‖ of each row; times R it is the standard deviation of xᵀθ."""
@@ -281,11 +278,9 @@ class Belief(BaseBelief):
         shape = self.mean.shape if size is None else (size, *self.mean.shape)
         z = rng.standard_normal(shape)
         if not self.batch and size is None:
-            single: Array = self.mean + scale * (self.root @ z)
-            return single
+            return self.mean + scale * (self.root @ z)
         step = (self.root @ z[..., None])[..., 0]
-        draws: Array = self.mean + np.asarray(scale)[..., None] * step
-        return draws
+        return self.mean + np.asarray(scale)[..., None] * step
 
     @classmethod
     def stack(cls, beliefs: Sequence[Belief]) -> Self:
@@ -315,8 +310,7 @@ DRAFT = draft_class(Belief)
 
 def einsum_vecdot(left: Array, right: Array) -> Array:
     """The form of :func:`numpy.vecdot` for NumPy 1."""
-    products: Array = np.einsum("...i,...i->...", left, right)
-    return products
+    return np.einsum("...i,...i->...", left, right)
 
 
 vecdot: Any = getattr(np, "vecdot", einsum_vecdot)

@@ -252,8 +252,7 @@ def least_bends(misses: Array) -> Array:
     −log p in all. A parabola of curvature w rises by q²/2w.
     """
     gain = -np.log1p(-np.minimum(misses, 1.0 - 1e-12))
-    least: Array = misses**2 / np.maximum(2.0 * gain, 1e-300)
-    return least
+    return misses**2 / np.maximum(2.0 * gain, 1e-300)
 
 
 def mean_miss(miss: Any, spread: Any) -> Any:
@@ -274,5 +273,4 @@ def expected_probability(mean: Array, deviation: Array) -> Array:
     near = np.minimum(deviation, WIDE_DEVIATION)[..., None]
     integral = sigmoid(mean[..., None] + near * NODES) @ (density / density.sum())
     wide = sigmoid(mean / np.sqrt(1.0 + (math.pi / 8.0) * deviation**2))
-    probability: Array = np.where(deviation < WIDE_DEVIATION, integral, wide)
-    return probability
+    return np.where(deviation < WIDE_DEVIATION, integral, wide)

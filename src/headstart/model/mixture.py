@@ -43,20 +43,17 @@ class Groups:
     @property
     def batch(self) -> tuple[int, ...]:
         """The leading axes, without the groups."""
-        batch: tuple[int, ...] = self.parts.batch[:-1]
-        return batch
+        return self.parts.batch[:-1]
 
     @property
     def weights(self) -> Array:
         """The probability of each group."""
-        weights: Array = np.exp(self.log_weights)
-        return weights
+        return np.exp(self.log_weights)
 
     @property
     def mean(self) -> Array:
         """E θ."""
-        mean: Array = (self.weights[..., None] * self.parts.mean).sum(-2)
-        return mean
+        return (self.weights[..., None] * self.parts.mean).sum(-2)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -225,8 +222,7 @@ class MixtureBelief(Groups, BaseBelief):
             edges = np.cumsum(self.weights)
             at = min(int((edges < rng.random()).sum()), len(edges) - 1)
             z = rng.standard_normal(self.dim)
-            single: Array = self.parts.mean[at] + scale * (self.parts.root[at] @ z)
-            return single
+            return self.parts.mean[at] + scale * (self.parts.root[at] @ z)
         edges = np.cumsum(self.weights, -1)
         chance = rng.random(batch)
         at = np.minimum((edges < chance[..., None]).sum(-1), edges.shape[-1] - 1)
@@ -235,8 +231,7 @@ class MixtureBelief(Groups, BaseBelief):
         root = np.broadcast_to(self.parts.root, (*batch, *self.parts.root.shape[-3:]))
         mean = np.take_along_axis(mean, at[..., None, None], -2)[..., 0, :]
         root = np.take_along_axis(root, at[..., None, None, None], -3)[..., 0, :, :]
-        draws: Array = mean + np.asarray(scale)[..., None] * (root @ z[..., None])[..., 0]
-        return draws
+        return mean + np.asarray(scale)[..., None] * (root @ z[..., None])[..., 0]
 
     def gaussian_parts(self) -> tuple[Array, Array, Array]:
         """The groups."""

@@ -237,8 +237,7 @@ def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Arr
 def covariance_of(root: Array, noise: Any) -> Array:
     """R² F Fᵀ."""
     variance = np.asarray(noise)[..., None, None] ** 2
-    covariance: Array = variance * (root @ root.swapaxes(-1, -2))
-    return covariance
+    return variance * (root @ root.swapaxes(-1, -2))
 
 
 def symmetric_root(matrix: Array) -> Array:

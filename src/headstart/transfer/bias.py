@@ -136,8 +136,7 @@ class Bias(Transfer):
             return state.estimates.mean
         xp = array_namespace(state.gram)
         regularised = state.gram + self.estimate_ridge() * xp.eye(state.estimates.dim)
-        pooled: Array = xp.linalg.solve(regularised, state.moment[..., None])[..., 0]
-        return pooled
+        return xp.linalg.solve(regularised, state.moment[..., None])[..., 0]
 
     def estimate_ridge(self) -> float:
         """The λ of the estimates: given, or 1/(nV²)."""

@@ -258,8 +258,7 @@ def projected_trace(projection: Array, matrix: Array) -> Any:
 def inverse_sqrt(lam: Any) -> Array:
     """λ^-½ with two axes more, to scale matrices by."""
     xp = array_namespace(lam)
-    inverse: Array = 1.0 / xp.sqrt(xp.asarray(lam, dtype=float))[..., None, None]
-    return inverse
+    return 1.0 / xp.sqrt(xp.asarray(lam, dtype=float))[..., None, None]
 
 
 def isotropic_root(lam: Any, dim: int, batch: tuple[int, ...]) -> Array:

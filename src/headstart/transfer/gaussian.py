@@ -122,8 +122,7 @@ class Gaussian(Transfer):
         """Whether the warm-up is over, and the tasks have shown any spread at all."""
         need = max(state.dim, 2) if self.warmup is None else self.warmup
         spread = trace(state.moments.scatter) > 1e-300
-        ready: Array = (array_namespace(spread).asarray(state.count) >= need) & spread
-        return ready
+        return (array_namespace(spread).asarray(state.count) >= need) & spread
 
     def spread(self, state: Estimates) -> tuple[Array, Array]:
         """Σ̂ (corrected, floored, widened) as its eigenvalues, rising, and eigenvectors."""

@@ -62,8 +62,7 @@ class Spectrum(Record):
     def inverse(self, lam: float) -> Array:
         """1/(g + λ) by direction; with λ = 0 the pseudo-inverse."""
         if lam > 0:
-            inverse: Array = 1.0 / (self.values + lam)
-            return inverse
+            return 1.0 / (self.values + lam)
         xp = array_namespace(self.values)
         known = self.observed_directions()
         inverse = xp.where(known, 1.0 / xp.where(known, self.values, 1.0), 0.0)
@@ -71,20 +70,17 @@ class Spectrum(Record):
 
     def estimate(self, lam: float) -> Array:
         """The ridge (λ > 0) or least-squares (λ = 0) estimate of θ."""
-        theta: Array = matvec(self.vectors, self.moment * self.inverse(lam))
-        return theta
+        return matvec(self.vectors, self.moment * self.inverse(lam))
 
     def squared_bias(self, lam: float) -> Array:
         """U² with U = I − A⁻¹ gram: how much of θ the estimate leaves out, squared."""
         left_out = 1.0 - self.values * self.inverse(lam)
-        bias: Array = (self.vectors * (left_out**2)[..., None, :]) @ transpose(self.vectors)
-        return bias
+        return (self.vectors * (left_out**2)[..., None, :]) @ transpose(self.vectors)
 
     def error(self, lam: float) -> Array:
         """The covariance of that estimate's noise in units of R²: A⁻¹ gram A⁻¹, A = gram + λI."""
         scaled = self.vectors * (self.values * self.inverse(lam) ** 2)[..., None, :]
-        error: Array = scaled @ transpose(self.vectors)
-        return error
+        return scaled @ transpose(self.vectors)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)

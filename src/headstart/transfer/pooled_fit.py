@@ -47,8 +47,7 @@ def pool(partitions: Partitions) -> Evidence:
 
 def partition_sum(rows: Array, dim: int) -> Array:
     """The sums of all tasks of a partition."""
-    total: Array = rows.sum(0)
-    return total
+    return rows.sum(0)
 
 
 def fit_standardized(

@@ -89,8 +89,7 @@ class Standardization(NamedTuple):
         change = np.eye(len(self.shift))
         if self.constant is not None:
             change[:, self.constant] -= self.shift
-        matrix: Array = change / self.scale[:, None]
-        return matrix
+        return change / self.scale[:, None]
 
     def contexts(self, contexts: Array) -> Array:
         """Contexts in these units."""

@@ -147,11 +147,11 @@ def expected_gain(
     >>> round(gain.saved, 2), gain.over, gain.alone > 0.05
     (0.0, 'pooled', True)
 
-    Tasks that differ along one direction only: two thirds and more of the regret are saved.
+    Tasks that differ along one direction only: about two thirds of the regret are saved.
 
     >>> shared = Prior.gaussian(np.zeros(9), np.diag([1.0] + [1e-6] * 8))
     >>> gain = expected_gain(shared, np.eye(9), rounds=20, tasks=1000)
-    >>> 0.6 < gain.low < gain.saved < gain.high < 0.9, gain.over
+    >>> 0.5 < gain.low < gain.saved < gain.high < 0.8, gain.over
     (True, 'alone')
     """
     if tasks <= 0 or rounds <= 0:

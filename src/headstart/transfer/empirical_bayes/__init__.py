@@ -10,7 +10,8 @@ new task, keeps the task, and updates the fit. Then, by question:
 - one step of a fit: ``full_covariance/fitting.py``, ``low_rank/fitting.py``;
 - the noise: ``full_covariance/task_noise.py``, of short tasks ``low_rank/noise.py``;
 - how many steps, and when: ``folding.py``, ``low_rank/update.py``, ``refits`` (all tasks);
-- which candidate is believed: ``scoring.py``, ``strength.py``, ``low_rank/ensemble.py``;
+- which candidate is believed: ``strength.py`` (amounts of regularisation), ``scoring.py`` (how well
+  each predicts tasks), ``low_rank/ensemble.py``;
 - where numbers overflow: ``overflow.py``; what is reported: ``structure.py``.
 
 ``base.py`` is shared with mixtures of such populations (:mod:`headstart.transfer.mixture`).

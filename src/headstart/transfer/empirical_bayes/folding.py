@@ -61,5 +61,4 @@ def update_if_due(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Empir
         return without_sums(select(due, transfer.update_fit(state), state))
 
     after = apply_if(xp, due.any(), update, without_sums(state))
-    updated: EmpiricalBayesState = after.replace(tasks=after.tasks.replace(**sums))
-    return updated
+    return after.replace(tasks=after.tasks.replace(**sums))

@@ -33,6 +33,7 @@ from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 from headstart.transfer.empirical_bayes.strength import (
     MAX_SCORE_DEFICIT,
     SCORE_DECAY,
+    STRENGTHS,
     clip_scores,
     mean_strength,
 )
@@ -49,8 +50,6 @@ __all__ = [
     "score_task",
 ]
 
-#: Strengths that are tried, as multiples of the dimension.
-STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
 WIDE_DIM = 256  # features from which on steps are expensive
 FOLDS = 4
 MAX_LIKELIHOOD = 1e100  # nats: more is no evidence but an overflow to come
@@ -72,8 +71,7 @@ def candidate_covariances(sums: StepSums, strength: Any, fit: Fit) -> Array:
     now = xp.asarray(strength)[..., None]
     share = xp.minimum((count / (many + count)) / (count / (now + count)), 1.0)[..., None, None]
     even = xp.asarray(trace(fit.covariance) / dim)[..., None, None, None] * xp.eye(dim)
-    mixed: Array = share * fit.covariance[..., None, :, :] + (1.0 - share) * even
-    return mixed
+    return share * fit.covariance[..., None, :, :] + (1.0 - share) * even
 
 
 def with_task_noise(fit: Fit, tasks: Tasks, known_noise: float, constant: bool) -> Tasks:
@@ -85,8 +83,7 @@ def prefers_isotropic(state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
     """Whether the isotropic prior has predicted recent tasks best."""
     xp = array_namespace(state.scores)
     better = xp.asarray(state.scores[..., -1] > state.scores[..., :-1].max(-1) + 1.0)
-    prefers: npt.NDArray[np.bool_] = xp.asarray(better & (xp.asarray(state.ready) > 0))
-    return prefers
+    return xp.asarray(better & (xp.asarray(state.ready) > 0))
 
 
 def score_task(

@@ -11,7 +11,16 @@ import numpy as np
 from headstart.arrays import array_namespace
 from headstart.records import Array
 
-__all__ = ["MAX_SCORE_DEFICIT", "SCORE_DECAY", "clip_scores", "initial_scores", "mean_strength"]
+__all__ = [
+    "MAX_SCORE_DEFICIT",
+    "SCORE_DECAY",
+    "STRENGTHS",
+    "clip_scores",
+    "initial_scores",
+    "mean_strength",
+]
+
+STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)  # that are tried, as multiples of the dimension
 
 SCORE_DECAY = 0.97  # what a task counts in the choice when the next has come
 MAX_SCORE_DEFICIT = 25.0  # no one task argues more strongly than this, in nats
@@ -20,14 +29,12 @@ LOG_STRENGTH_PRECISION = 3.0  # how firmly the strength is first held near the d
 
 def initial_scores(strengths: Array) -> Array:
     """Scores before any task, of strengths given as multiples of the dimension."""
-    scores: Array = -0.5 * LOG_STRENGTH_PRECISION * np.log10(strengths) ** 2
-    return scores
+    return -0.5 * LOG_STRENGTH_PRECISION * np.log10(strengths) ** 2
 
 
 def clip_scores(scores: Array, best: Array, deficit: float = MAX_SCORE_DEFICIT) -> Array:
     """A task's scores, none far below the best: no task, however odd, decides for a hundred."""
-    clipped: Array = array_namespace(scores).maximum(scores, best - deficit)
-    return clipped
+    return array_namespace(scores).maximum(scores, best - deficit)
 
 
 def mean_strength(scores: Array, strengths: Array) -> Array:
@@ -38,5 +45,4 @@ def mean_strength(scores: Array, strengths: Array) -> Array:
     """
     xp = array_namespace(scores)
     weights = xp.exp(scores - scores.max(-1, keepdims=True))
-    mean: Array = xp.exp((weights * xp.log(strengths)).sum(-1) / weights.sum(-1))
-    return mean
+    return xp.exp((weights * xp.log(strengths)).sum(-1) / weights.sum(-1))

@@ -147,8 +147,7 @@ class Tasks(Record):
         def extended(axis: int, part: Array) -> Array:
             shape = list(part.shape)
             shape[axis] = number
-            longer: Array = xp.concatenate([part, xp.zeros(tuple(shape))], axis)
-            return longer
+            return xp.concatenate([part, xp.zeros(tuple(shape))], axis)
 
         return self.map(extended)
 

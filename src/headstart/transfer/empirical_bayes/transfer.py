@@ -36,7 +36,6 @@ from headstart.transfer.empirical_bayes.overflow import sound_fit, sound_step
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.joint_fit import fit_roughly, fit_together
 from headstart.transfer.empirical_bayes.scoring import (
-    STRENGTHS,
     WIDE_DIM,
     candidate_covariances,
     full_prior,
@@ -50,7 +49,7 @@ from headstart.transfer.empirical_bayes.state import (
     capacity,
     slots,
 )
-from headstart.transfer.empirical_bayes.strength import initial_scores, mean_strength
+from headstart.transfer.empirical_bayes.strength import STRENGTHS, initial_scores, mean_strength
 from headstart.transfer.empirical_bayes.structure import explain
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments
@@ -59,7 +58,7 @@ from headstart.transfer.partitions import Partitions
 
 __all__ = ["EmpiricalBayes"]
 
-REFIT_SHIFT = 0.2  # of the tasks' spread: if a task out moves the fit by more, it is made anew
+REFIT_SHIFT = 0.1  # of the tasks' spread: if a task out moves the fit by more, it is made anew
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

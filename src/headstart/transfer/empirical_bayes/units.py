@@ -142,14 +142,12 @@ class Units(Record):
             across = gram[..., -1] - 0.5 * gram[..., -1, -1, None] * shift
             product = across[..., :, None] * shift[..., None, :]
             gram = gram - (product + transpose(product))
-        scaled: Array = gram * (inverse[..., :, None] * inverse[..., None, :])
-        return scaled
+        return gram * (inverse[..., :, None] * inverse[..., None, :])
 
     def convert_moment(self, moment: Array, extra: int = 0) -> Array:
         """T moment."""
         shift, inverse = self.with_axes(extra)
-        scaled: Array = (moment - moment[..., -1:] * shift) * inverse
-        return scaled
+        return (moment - moment[..., -1:] * shift) * inverse
 
     def with_axes(self, extra: int) -> tuple[Array, Array]:
         """Shift and inverse with more axes before the last."""
@@ -258,8 +256,7 @@ def scale_around(centre: Array, contexts: ContextMoments) -> Array:
     square = contexts.second - 2.0 * centre * contexts.first + centre**2
     known = square > CONSTANT_SHARE * xp.maximum(contexts.second, centre**2)
     known = known & (xp.asarray(contexts.count) > 0)[..., None]
-    inverse: Array = xp.where(known, 1.0 / xp.sqrt(xp.where(known, square, 1.0)), 0.0)
-    return inverse
+    return xp.where(known, 1.0 / xp.sqrt(xp.where(known, square, 1.0)), 0.0)
 
 
 def change_of_units(before: Units, after: Units) -> tuple[Array, npt.NDArray[np.bool_]] | None:

@@ -12,6 +12,7 @@ from headstart.arrays import attempt, matvec, trace
 from headstart.model.mixture import normalize_log_weights
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
+from headstart.transfer.empirical_bayes import strength
 from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     StepSums,
     covariance_step,
@@ -31,8 +32,7 @@ from headstart.transfer.partitions import chunks
 
 __all__ = ["STRENGTHS", "GroupFit", "first_guess", "first_sound_fit", "group_totals"]
 
-#: Strengths that are tried, as multiples of the dimension.
-STRENGTHS = 10.0 ** np.arange(-2.5, 0.51, 0.5)
+STRENGTHS = strength.STRENGTHS[:-1]  # that are tried, as multiples of the dimension
 LLOYD_STEPS = 20
 
 
@@ -92,8 +92,7 @@ class GroupFit(Record):
         logs = self.log_weights + task_likelihoods(self.fit, task, self.roots)[..., 0]
         logs = logs + noise_likelihood(self.fit, task)[..., 0]
         top = logs.max(-1)
-        predicted: Array = top + np.log(np.exp(logs - top[:, None]).sum(-1))
-        return predicted
+        return top + np.log(np.exp(logs - top[:, None]).sum(-1))
 
     def retire(self, tasks: Tasks, constant: bool) -> Past:
         """The past with tasks whose evidence is no longer kept."""

@@ -7,22 +7,24 @@ import math
 
 __all__ = ["count", "escape_matplotlib", "escape_plotly", "format_interval", "join_words", "number"]
 
+LARGEST_WRITTEN_OUT = 1e12
+
 
 def number(value: float | int | None, digits: int = 3) -> str:
     """A number with as many digits as a reader needs.
 
-    >>> number(0.63456), number(15432.1), number(0.0000123), number(12), number(None)
-    ('0.635', '15,432', '1.23e-05', '12', '–')
+    >>> number(0.63456), number(15432.1), number(0.0000123), number(-2e77), number(None)
+    ('0.635', '15,432', '1.23e-05', '−2.00e+77', '–')
     """
     if value is None or not math.isfinite(value):
         return "–" if value is None or math.isnan(value) else ("∞" if value > 0 else "−∞")
     if isinstance(value, int):
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
     size = abs(value)
+    if (size and size < 1e-3) or size >= LARGEST_WRITTEN_OUT:
+        return f"{value:.{digits - 1}e}".replace("-", "−", int(value < 0))
     if size >= 10**digits:
         return f"{value:,.0f}".replace("-", "−")
-    if size and size < 1e-3:
-        return f"{value:.{digits - 1}e}".replace("-", "−", int(value < 0))
     places = digits - 1 - (math.floor(math.log10(size)) if size else digits - 1)
     return f"{value:.{places}f}".replace("-", "−")
 
@@ -32,8 +34,8 @@ def format_interval(mean: float | None, low: float | None, high: float | None) -
 
     >>> format_interval(12.3456, 12.1, 12.5912), format_interval(0.5, 0.2, 1.5)
     ('12.35 ± 0.25', '0.500 [0.200, 1.50]')
-    >>> format_interval(12.3456, None, None)
-    '12.3'
+    >>> format_interval(12.3456, None, None), format_interval(-1.5e77, -1.7e77, -1.3e77)
+    ('12.3', '−1.50e+77 ± 2.00e+76')
     """
     if mean is None or not math.isfinite(mean):
         return "–"
@@ -44,6 +46,8 @@ def format_interval(mean: float | None, low: float | None, high: float | None) -
         return f"{number(float(mean))} [{number(float(low))}, {number(float(high))}]"
     if half == 0:
         return number(float(mean))
+    if max(abs(mean), half) >= LARGEST_WRITTEN_OUT:
+        return f"{number(float(mean))} ± {number(half)}"
     # Two digits of the half-width; the mean to the same place.
     places = min(8, max(0, 1 - math.floor(math.log10(half))))
     return f"{mean:,.{places}f} ± {half:,.{places}f}".replace("-", "−")

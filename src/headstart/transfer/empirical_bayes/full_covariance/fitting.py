@@ -189,8 +189,7 @@ def regularisation_target(
     """
     xp = array_namespace(root)
     target = feature_variances(fit, root, known, size, even)
-    whitened: Array = xp.asarray(inverse @ (target[..., None] * inverse))
-    return whitened
+    return xp.asarray(inverse @ (target[..., None] * inverse))
 
 
 def feature_variances(
@@ -201,12 +200,10 @@ def feature_variances(
     variance = xp.diagonal(fit.covariance, axis1=-2, axis2=-1)
     target = xp.asarray(variance.mean(-1) if size is None else size)[..., None]
     if even:
-        same: Array = target * xp.ones_like(variance)
-        return same
+        return target * xp.ones_like(variance)
     tasks = xp.diagonal(root @ known @ root, axis1=-2, axis2=-1) / variance
     share = tasks / (tasks + EVEN_TASKS)
-    shown: Array = xp.asarray(xp.exp(share * xp.log(variance) + (1.0 - share) * xp.log(target)))
-    return shown
+    return xp.asarray(xp.exp(share * xp.log(variance) + (1.0 - share) * xp.log(target)))
 
 
 def typical_square(fit: Fit, tasks: Tasks) -> Array:
@@ -214,8 +211,7 @@ def typical_square(fit: Fit, tasks: Tasks) -> Array:
     xp = array_namespace(tasks.gram)
     share = tasks.weight / noise_variances(fit, tasks)
     rounds = (share * tasks.rounds).sum(-1)
-    energy: Array = (share * tasks.squares).sum(-1) / xp.maximum(rounds, 1e-300)
-    return energy
+    return (share * tasks.squares).sum(-1) / xp.maximum(rounds, 1e-300)
 
 
 def mean_step(
@@ -258,8 +254,7 @@ def mean_variance(
     doubt = trace(error * slopes) / seen
     square = (estimate**2 * slopes).sum(-1) / seen
     tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
-    variance: Array = xp.where(slopes > 0, xp.maximum(tau, least)[..., None], level_variance)
-    return variance
+    return xp.where(slopes > 0, xp.maximum(tau, least)[..., None], level_variance)
 
 
 def covariance_step(sums: StepSums, strength: Any) -> Array:

@@ -33,8 +33,7 @@ def log_gamma(x: Any) -> Array:
     z = 1.0 / (y * y)
     tail = 1 / 1260 - z * (1 / 1680 - z * (1 / 1188 - z * (691 / 360360)))
     series = 1 / 12 - z * (1 / 360 - z * tail)
-    value: Array = (y - 0.5) * xp.log(y) - y + HALF_LOG + series / y - xp.log(product)
-    return value
+    return (y - 0.5) * xp.log(y) - y + HALF_LOG + series / y - xp.log(product)
 
 
 def digamma(x: Any) -> Array:
@@ -51,8 +50,7 @@ def digamma(x: Any) -> Array:
         1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z * (1 / 132 - z * (691 / 32760)))))
     )
     below = sum(1.0 / (x + step) for step in range(SHIFT))
-    value: Array = xp.log(y) - 0.5 / y - series - below
-    return value
+    return xp.log(y) - 0.5 / y - series - below
 
 
 HALF_LOG = 0.5 * np.log(2.0 * np.pi)

@@ -97,8 +97,7 @@ class Past(Record):
     def add(self, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
         """These tasks and others, replaced by their posteriors under a fit."""
         other = Past.of(fit, tasks, constant)
-        both: Past = combine(lambda one, more: float_if_scalar(one + more), self, other)
-        return both
+        return combine(lambda one, more: float_if_scalar(one + more), self, other)
 
     def subtract(self, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
         """Take tasks out again, by their posteriors under a fit.
@@ -123,8 +122,7 @@ class Past(Record):
             float_if_scalar(precision),
             float_if_scalar(logs),
         )
-        result: Past = select(some, after, Past.zero(self.first.shape[-1], some.shape))
-        return result
+        return select(some, after, Past.zero(self.first.shape[-1], some.shape))
 
     def moment_matrix(self, count: Any) -> Array:
         """[[n, Σ m_iᵀ], [Σ m_i, Σ (C_i + m_i m_iᵀ)]] with this n."""
@@ -135,8 +133,7 @@ class Past(Record):
     def discount(self, factor: Any) -> Past:
         """The same, counting less."""
         share = array_namespace(self.first).asarray(factor)
-        less: Past = combine(lambda part: float_if_scalar(part * along_batch(share, part)), self)
-        return less
+        return combine(lambda part: float_if_scalar(part * along_batch(share, part)), self)
 
     def transform(self, matrix: Array) -> Past:
         """The same tasks, with parameters multiplied by a matrix."""

@@ -87,8 +87,7 @@ class Fit(Record):
         """s², the mean square of θ per dimension."""
         xp = array_namespace(self.mean)
         total = xp.asarray(trace(self.covariance) + (self.mean**2).sum(-1))
-        square: Array = total / self.mean.shape[-1]
-        return square
+        return total / self.mean.shape[-1]
 
     def isotropic_moments(self) -> tuple[Array, Array]:
         """The mean and the covariance of the isotropic prior: 0 and s² I."""
@@ -98,8 +97,7 @@ class Fit(Record):
 
     def repeat(self, number: int) -> Fit:
         """The same population so many times, along a new first axis."""
-        each: Fit = combine(lambda part: np.repeat(np.asarray(part)[None], number, 0), self)
-        return each
+        return combine(lambda part: np.repeat(np.asarray(part)[None], number, 0), self)
 
     def transform(self, matrix: Array) -> Fit:
         """The population of the parameters multiplied by a matrix."""
@@ -129,5 +127,4 @@ def begin_fit(fit: Fit, ready: Any, tasks: Tasks, known_noise: float) -> tuple[F
 
     if not len(tasks):
         return fit, ready
-    result: tuple[Fit, Any] = apply_if(xp, ~begun.all(), begin, (fit, ready))
-    return result
+    return apply_if(xp, ~begun.all(), begin, (fit, ready))

@@ -69,8 +69,7 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
 
 def loses_digits(inner: Array) -> npt.NDArray[np.bool_]:
     """Which F G F have lost digits: their tasks' evidence spans too many orders of magnitude."""
-    loses: npt.NDArray[np.bool_] = has_large_diagonal(inner, MAX_INFORMATION)
-    return loses
+    return has_large_diagonal(inner, MAX_INFORMATION)
 
 
 def graded_posteriors(
@@ -99,8 +98,7 @@ def noise_variances(fit: Fit, tasks: Tasks) -> Array:
     """R_i² of every task: its own, or the population's where it has not been estimated."""
     xp = array_namespace(tasks.gram)
     own, population = tasks.noise_variance, xp.asarray(fit.noise_variance)[..., None]
-    variances: Array = xp.where(own > 0, own, population)
-    return variances
+    return xp.where(own > 0, own, population)
 
 
 class TaskPosteriors(NamedTuple):
@@ -178,8 +176,7 @@ def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array
 def noise_likelihood(fit: Fit, tasks: Tasks) -> Array:
     """What :func:`task_likelihoods` leaves out: it depends on R alone, −½ (n log R² + Σr²/R²)."""
     variance = noise_variances(fit, tasks)
-    rest: Array = -0.5 * (tasks.rounds * np.log(variance) + tasks.squares / variance)
-    return rest
+    return -0.5 * (tasks.rounds * np.log(variance) + tasks.squares / variance)
 
 
 def log_likelihood(mean: Array, covariance: Array, noise: Any, evidence: Evidence) -> Array:
@@ -200,5 +197,4 @@ def log_likelihood(mean: Array, covariance: Array, noise: Any, evidence: Evidenc
     except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
         half = symmetric_root(covariance)
     inner = transpose(half) @ gram @ half
-    gain: Array = offset + 0.5 * gaussian_gain(inner, matvec(transpose(half), surprise))
-    return gain
+    return offset + 0.5 * gaussian_gain(inner, matvec(transpose(half), surprise))

@@ -115,8 +115,7 @@ def are_correlated(first: Array, second: Array, counted: Array) -> Any:
 
     def ranks(values: Array) -> Array:
         order = stable_argsort(xp.where(counted, values, xp.inf))
-        away: Array = xp.where(counted, stable_argsort(order) - middle, 0.0)
-        return away
+        return xp.where(counted, stable_argsort(order) - middle, 0.0)
 
     covariance = xp.abs((ranks(first) * ranks(second)).sum(-1))
     variance = count * (count**2 - 1.0) / 12.0
@@ -128,8 +127,7 @@ def task_variance(noise: Any, dof: Any, square: Array, residual_dof: Array) -> A
     """R_i² of every task, from its residuals and the population's noise."""
     xp = array_namespace(square)
     scale, many = xp.asarray(noise)[..., None], xp.asarray(dof)[..., None]
-    variance: Array = (many * scale + square) / (many + residual_dof)
-    return variance
+    return (many * scale + square) / (many + residual_dof)
 
 
 def imaginary_residuals(dof: Any, past: Any = 0.0) -> Any:

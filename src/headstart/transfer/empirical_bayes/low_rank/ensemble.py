@@ -69,8 +69,7 @@ def ensemble_weights(scores: Array, count: Any) -> Array:
     weights = prior * xp.exp(scores - scores.max(-1, keepdims=True))
     few = xp.asarray(count)[..., None] < MIN_TASKS
     weights = xp.where(few, xp.arange(CANDIDATES) == 0, weights)
-    share: Array = weights / weights.sum(-1, keepdims=True)
-    return share
+    return weights / weights.sum(-1, keepdims=True)
 
 
 def add_ensemble_scores(scores: Array, latest: Array, weight: Any, count: Any) -> Array:
@@ -83,16 +82,14 @@ def add_ensemble_scores(scores: Array, latest: Array, weight: Any, count: Any) -
     many = xp.asarray(weight)[..., None]
     window = xp.clip(SCORE_SHARE * xp.asarray(count), MIN_SCORE_TASKS, MAX_SCORE_TASKS)
     new = (1.0 - 1.0 / window[..., None]) ** many * scores + many * latest
-    relative: Array = new - new.max(-1, keepdims=True)
-    return relative
+    return new - new.max(-1, keepdims=True)
 
 
 def shrink_shares(count: Any, dim: int) -> Array:
     """ρ of every low-rank candidate after so many tasks."""
     xp = array_namespace(count)
     many = SHRINKAGES * dim
-    share: Array = many / (xp.maximum(xp.asarray(count), 1e-300)[..., None] + many)
-    return share
+    return many / (xp.maximum(xp.asarray(count), 1e-300)[..., None] + many)
 
 
 def average_prior(
@@ -136,5 +133,4 @@ def low_rank_likelihoods(low: LowRank, count: Any, variance: Any, evidence: Evid
     gram = transpose(vectors) @ gram @ vectors / noise[..., None, None]
     inner = half[..., :, None] * gram[..., None, :, :] * half[..., None, :]
     turned = half * matvec(transpose(vectors), surprise)[..., None, :]
-    likelihoods: Array = xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, turned))
-    return likelihoods
+    return xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, turned))

@@ -165,8 +165,7 @@ def sweep_loadings(
 
     def operator(x: Array) -> Array:
         summed = sum_of_products(a_matrix, x @ back, second) @ transpose(back)
-        image: Array = summed + each * (x @ past_second) + x * alpha[..., None, :]
-        return image
+        return summed + each * (x @ past_second) + x * alpha[..., None, :]
 
     scale = active[..., None, :] / xp.maximum(p[..., :, None] + alpha[..., None, :], 1e-300)
     w = conjugate_gradients(operator, cross, w, lambda y: q @ (scale * (transpose(q) @ y)))
@@ -206,8 +205,7 @@ def relevance(loadings: Array, doubt: Array, active: npt.NDArray[np.bool_]) -> A
     """α_c = d / (‖W_c‖² + Σ_j Var[c, j]) of the columns in use."""
     xp = array_namespace(loadings)
     square = xp.maximum((loadings**2).sum(-2) + doubt, 1e-300)
-    alpha: Array = xp.where(active, loadings.shape[-2] / square, 0.0)
-    return alpha
+    return xp.where(active, loadings.shape[-2] / square, 0.0)
 
 
 def total_precision(given: TaskPrecisions, gone: Any, inverse: Any) -> Array:
@@ -216,8 +214,7 @@ def total_precision(given: TaskPrecisions, gone: Any, inverse: Any) -> Array:
     dim = given.precision.shape[-1]
     total = (given.weight[..., None, None] * given.precision).sum(-3)
     total = (total + transpose(total)) / 2
-    precision: Array = total + xp.asarray(gone * inverse)[..., None, None] * xp.eye(dim)
-    return precision
+    return total + xp.asarray(gone * inverse)[..., None, None] * xp.eye(dim)
 
 
 def conjugate_gradients(
@@ -319,8 +316,7 @@ def fit_low_rank(
         after = repeat(xp, sweeps, sweep, before)
         return select(at < rounds, sweep_mean(after, given, past, terms, level), before)
 
-    fitted: LowRank = repeat(xp, xp.max(rounds), one_round, low)
-    return fitted
+    return repeat(xp, xp.max(rounds), one_round, low)
 
 
 def leave_one_out(
@@ -380,7 +376,4 @@ def bounded_step(residual: Any, step: Array, loadings: Array) -> Array:
     xp = array_namespace(loadings)
     before = xp.asarray(residual)
     after = xp.where(step > 0, before + step, before / (1.0 - xp.minimum(step, 0.0) / before))
-    bounded: Array = xp.asarray(
-        xp.maximum(after, MIN_RESIDUAL_SHARE * (loadings**2).sum(-2).max(-1))
-    )
-    return bounded
+    return xp.asarray(xp.maximum(after, MIN_RESIDUAL_SHARE * (loadings**2).sum(-2).max(-1)))

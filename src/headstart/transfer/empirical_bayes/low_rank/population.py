@@ -105,17 +105,13 @@ class LowRank(Record):
         spread = xp.asarray(self.residual)
         moments = xp.isfinite(self.covariance).all((-2, -1)) & xp.isfinite(self.mean).all(-1)
         rest = xp.isfinite(self.relevance).all(-1) & xp.isfinite(self.information).all((-2, -1))
-        result: npt.NDArray[np.bool_] = xp.asarray(
-            moments & rest & xp.isfinite(spread) & (spread > 0)
-        )
-        return result
+        return xp.asarray(moments & rest & xp.isfinite(spread) & (spread > 0))
 
     @property
     def active(self) -> npt.NDArray[np.bool_]:
         """Which columns of W are in use."""
         xp = array_namespace(self.mean)
-        active: npt.NDArray[np.bool_] = xp.asarray((self.loadings != 0.0).any(-2))
-        return active
+        return xp.asarray((self.loadings != 0.0).any(-2))
 
     def transform(self, matrix: Array) -> LowRank:
         """The population of the parameters multiplied by a matrix (σ² is left as it is)."""
@@ -209,7 +205,4 @@ def start_low_rank(fit: Fit, tasks: Any, scale: Array | None = None) -> LowRank:
 def column_variances(p: Array, alpha: Array, active: npt.NDArray[np.bool_]) -> Array:
     """Var[c, j] = 1 / (p_j + α_c) of the columns in use."""
     xp = array_namespace(p)
-    variance: Array = active[..., :, None] / xp.maximum(
-        p[..., None, :] + alpha[..., :, None], 1e-300
-    )
-    return variance
+    return active[..., :, None] / xp.maximum(p[..., None, :] + alpha[..., :, None], 1e-300)

@@ -101,8 +101,7 @@ def feature_scale(fit: Fit, sums: StepSums, even: bool) -> Array:
     variance = feature_variances(fit, sums.root, sums.known, even=even)
     usual = variance.mean(-1, keepdims=True)
     share = xp.clip(variance / xp.maximum(usual, 1e-300), MIN_SCALE**2, None)
-    root: Array = xp.asarray(xp.sqrt(share))
-    return root
+    return xp.asarray(xp.sqrt(share))
 
 
 def safe_fit(
@@ -117,8 +116,7 @@ def safe_fit(
     """A low-rank fit, or the full one where numbers span too many orders of magnitude for it."""
     full = LowRank.of_fit(fit)
     fitted = attempt(fit_low_rank, low, fit, tasks, past, rounds, sweeps, level)
-    result: LowRank = full if fitted is None else select(fitted.finite, fitted, full)
-    return result
+    return full if fitted is None else select(fitted.finite, fitted, full)
 
 
 def remove_from_low_rank(state: EmpiricalBayesState, local: Tasks, sign: float = 1.0) -> LowRank:
@@ -130,5 +128,4 @@ def remove_from_low_rank(state: EmpiricalBayesState, local: Tasks, sign: float =
     without = attempt(leave_one_out, state.low_rank, local, noise, state.counting_tasks, sign)
     if without is None:
         return full
-    result: LowRank = select(without.finite & without.active.any(-1), without, full)
-    return result
+    return select(without.finite & without.active.any(-1), without, full)

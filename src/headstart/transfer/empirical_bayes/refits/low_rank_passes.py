@@ -122,8 +122,7 @@ def column_doubts(low: LowRank) -> Array:
     p = np.maximum(np.linalg.eigvalsh(low.information / np.asarray(low.residual)), 0.0)
     alpha = low.relevance / np.asarray(low.residual)
     variances = column_variances(p, alpha, low.active)
-    doubts: Array = (variances * p).sum(-1) / np.maximum(p.sum(), 1e-300)
-    return doubts
+    return (variances * p).sum(-1) / np.maximum(p.sum(), 1e-300)
 
 
 def factor_rotation(before: LowRank, after: LowRank) -> Array:
@@ -132,8 +131,7 @@ def factor_rotation(before: LowRank, after: LowRank) -> Array:
     After a step the columns of W are in another order or have other signs.
     """
     left, _, right = np.linalg.svd(transpose(before.loadings) @ after.loadings)
-    turn: Array = left @ right
-    return turn
+    return left @ right
 
 
 def noise_after_step(fit: Fit, totals: LowRankSums) -> Fit:

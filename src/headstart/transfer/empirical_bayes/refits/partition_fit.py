@@ -41,14 +41,13 @@ from headstart.transfer.empirical_bayes.refits.passes import (
     task_totals,
 )
 from headstart.transfer.empirical_bayes.scoring import (
-    STRENGTHS,
     candidate_covariances,
     score_ensemble_held_out,
     score_held_out,
     with_task_noise,
 )
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity
-from headstart.transfer.empirical_bayes.strength import mean_strength
+from headstart.transfer.empirical_bayes.strength import STRENGTHS, mean_strength
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions, chunks
 

@@ -197,8 +197,7 @@ class Passes:
             every = self.add_up(look, arguments)
             self.missing = combine(operator.sub, every, scaled)
             return every
-        estimate: tuple[Any, ...] = combine(operator.add, scaled, self.missing)
-        return estimate
+        return combine(operator.add, scaled, self.missing)
 
     def add_up(self, look: Look, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The sums over the tasks that a step looks at, for each population."""
