@@ -9,6 +9,7 @@ import pytest
 
 import headstart as hs
 from headstart import fleet
+from headstart.bandit.state import BanditState
 
 
 def rows_of(tasks, seed=0, length=10):
@@ -232,3 +233,23 @@ def test_ids_that_a_frame_has_made_floats_are_refused_with_the_reason():
     rows = {"user": [1.0, 2.0], "x": [1.0, 2.0], "reward": [1.0, 2.0]}
     with pytest.raises(hs.InputError, match=r"task: id .*; got 1.0 \(frames turn whole numbers"):
         hs.Bandit(1, seed=0).fit(rows, task="user", reward="reward")
+
+
+def test_a_fit_that_is_interrupted_at_its_end_is_finished(monkeypatch):
+    rows = {"user": ["a", "a", "b"], "price": [1.0, 2.0, 1.5], "bought": [1, 0, 1]}
+    bandit, interrupts = hs.Bandit(1, seed=0), []
+
+    def set_or_interrupt(state, name, value):
+        if name == "ledger" and not interrupts:
+            interrupts.append(name)
+            raise KeyboardInterrupt
+        object.__setattr__(state, name, value)
+
+    monkeypatch.setattr(BanditState, "__setattr__", set_or_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bandit.fit(rows, task="user", reward="bought")
+    assert interrupts
+    assert len(bandit) == 2
+    assert bandit.task("a").rounds == 2
+    whole = hs.Bandit(1, seed=0).fit(rows, task="user", reward="bought")
+    np.testing.assert_array_equal(bandit.prior.mean, whole.prior.mean)
