@@ -326,6 +326,20 @@ def test_saved_states_that_count_less_than_nothing(name, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("transfer", "name"),
+    [(hs.Bias(), "estimates.noise.given_noise"), (hs.EmpiricalBayes(), "known_noise")],
+)
+def test_saved_noise_whose_square_vanishes(transfer, name, tmp_path):
+    """Refused as an argument, and from a file."""
+    hs.Bandit(3, transfer, seed=1).save(tmp_path / "b")
+    header, arrays = tensor_file.read(tmp_path / "b")
+    arrays[f"state.{name}"] = np.full_like(arrays[f"state.{name}"], 5e-324)
+    tensor_file.write(tmp_path / "b", header, arrays)
+    with pytest.raises(hs.FileError, match=f"state.{name} must be 0, or 1e-60 or more"):
+        hs.load(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
     "transfer", [hs.Subspace(), hs.Bias(), hs.EmpiricalBayes(), hs.Mixture()], ids=repr
 )
 def test_saved_states_whose_matrices_are_not_symmetric(transfer, tmp_path):

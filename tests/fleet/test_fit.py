@@ -112,6 +112,22 @@ def test_features_are_standardized(transfer, intercept, tmp_path):
     np.testing.assert_array_equal(choice.context, x[choice.arm])  # as it was given
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int64, np.uint8, np.uint32, np.uint64])
+def test_ids_of_every_kind_of_whole_number(kind, tmp_path):
+    table = rows_of()
+    ids = pa.array([int(name.split()[1]) for name in table["task"].to_pylist()]).cast(
+        pa.from_numpy_dtype(kind)
+    )
+    found = fit(write(tmp_path / "a", table.set_column(0, "task", ids)), **AS_THEY_ARE)
+    same(found.prior, fit(write(tmp_path / "b", rename(table, "user ", "")), **AS_THEY_ARE).prior)
+
+
+def rename(table, old, new):
+    """The table with another text in the ids of tasks."""
+    ids = [name.replace(old, new) for name in table["task"].to_pylist()]
+    return table.set_column(0, "task", pa.array(ids))
+
+
 def test_columns_that_are_not_read_are_no_features(tmp_path):
     table = rows_of(20).append_column("time", pa.array(np.arange(240)))
     write(tmp_path, table)

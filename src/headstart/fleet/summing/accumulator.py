@@ -135,8 +135,10 @@ class TaskIndex:
             return
         values = as_array(ids)
         small = (values >= 0) & (values < SMALL_IDS) & (numbers >= 0)
+        if not small.any():
+            return
         values = values[small]
-        missing = int(values.max(initial=-1)) + 1 - len(self.small)
+        missing = int(values.max()) + 1 - len(self.small)
         if missing > 0:
             more = np.full(max(missing, len(self.small)), -1, np.int32)
             self.small = np.concatenate([self.small, more])
