@@ -260,7 +260,9 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
             raise InputError(f"state.{name} must be below {MAX_ENTRY:g}; got more")
         given = name.endswith(("given_noise", "known_noise"))  # 0 where it is not given
         if given and 0.0 < float(array.max(initial=0.0)) < checks.MIN_POSITIVE:
-            raise InputError(f"state.{name} must be 0, or {checks.MIN_POSITIVE:g} or more; got less")
+            raise InputError(
+                f"state.{name} must be 0, or {checks.MIN_POSITIVE:g} or more; got less"
+            )
         tasks = name.endswith(("count", "tasks.weight"))
         if tasks and float(array.max(initial=0.0)) > MAX_TASKS:
             raise InputError(f"state.{name} must be {MAX_TASKS:g} tasks at most; got more")
