@@ -47,13 +47,16 @@ def test_choosing_and_learning_load_no_more():
 
 
 def test_importing_costs_less_than_a_tenth_of_a_second_beyond_numpy(tmp_path):
-    """With compiled bytecode at hand, as installers leave it, whatever the environment says."""
+    """With compiled bytecode at hand, as installers leave it, whatever the environment says.
+
+    In processor time: elapsed time depends on what else is running.
+    """
     kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
     script = (
         "import time, numpy, numpy.random, numpy.linalg\n"
-        "start = time.perf_counter()\n"
+        "start = time.process_time()\n"
         "import headstart\n"
-        "print(time.perf_counter() - start)"
+        "print(time.process_time() - start)"
     )
     assert min(told_by(script, **kept) for _ in range(7)) < 0.1
 
