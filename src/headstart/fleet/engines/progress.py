@@ -63,12 +63,19 @@ def watch_parts(cluster: Cluster, finished: FinishedParts) -> Any:
             keys, self.keys = self.keys, []
             return keys
 
-    actor = cluster.ray.remote(Keys).options(num_cpus=0).remote()
+    ray, answer = cluster.ray, None
+    actor = ray.remote(Keys).options(num_cpus=0).remote()
 
     def made_progress() -> bool:
+        nonlocal answer
+        # An answer that is late is waited for again: the keys in it are in no other.
+        answer = answer or actor.take.remote()
         try:
-            more = cluster.ray.get(actor.take.remote(), timeout=POLL)
-        except cluster.ray.exceptions.RayError:
+            more, answer = ray.get(answer, timeout=POLL), None
+        except ray.exceptions.GetTimeoutError:
+            return False
+        except ray.exceptions.RayError:
+            answer = None
             return False
         return bool(more) and finished.add(more)
 
