@@ -12,7 +12,7 @@ from scipy.stats import chisquare, norm
 import headstart as hs
 from headstart import theory
 from headstart.model.base import BaseBelief
-from headstart.rules.ties import best_arms, select_by_uniform, tie_tolerance
+from headstart.rules.ties import best_arms, best_two, select_by_uniform, tie_tolerance
 
 seeds = st.integers(0, 2**32 - 1)
 on_random_instances = settings(max_examples=40, deadline=None, derandomize=True)
@@ -399,6 +399,13 @@ def test_equal_contexts_tie_where_the_expected_reward_cancels_to_nothing():
         row -= belief.mean * (row @ belief.mean) / (belief.mean @ belief.mean)
         values = hs.Greedy().propensities(belief, np.tile(row, (7, 1)), rng).values
         np.testing.assert_allclose(values, 1 / 7)
+
+
+@given(st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=60))
+def test_the_two_best_of_few_and_of_many_arms(scores):
+    arm, top, second = best_two(np.array(scores, dtype=np.float32))
+    assert arm == int(np.argmax(scores))
+    assert [top, second] == sorted([*scores, -np.inf], reverse=True)[:2]
 
 
 def test_close_is_not_equal():

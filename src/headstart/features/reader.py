@@ -111,7 +111,8 @@ class ContextReader:
             if type(contexts) is Request:
                 contexts = plain_contexts(contexts)
             table, squares, names, rows = features.read_rows(contexts)
-            labels = index_labels(contexts)
+            if type(contexts) is not np.ndarray:
+                labels = index_labels(contexts)
         sizes = self.check_sizes(table, squares)
         return Offer(table, rows, names, sizes, labels, has_ids)
 

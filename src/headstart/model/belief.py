@@ -221,7 +221,7 @@ class Belief(BaseBelief):
             mean = mean + gain * (away / (1.0 + s))
             gain *= 1.0 / (g * (1.0 + g))
             step = gain[:, None].dot(u[None, :])
-            root = np.subtract(root, step, out=step)
+            root = np.subtract(root, step, step)
         information = self.information + math.log1p(s)
         rounds, square = self.rounds + 1.0, self.square + away * away / (1.0 + s)
         prior, noise = self.prior, self.noise
@@ -268,7 +268,7 @@ class Belief(BaseBelief):
         root = self.root
         products = contexts.dot(root) if root.ndim == 2 else contexts @ root
         square: Array = vecdot(products, products)
-        return np.sqrt(square, out=square)
+        return np.sqrt(square, square)
 
     def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
         """θ̃ = θ̂ + v F z with z ~ N(0, I): one draw, or ``size`` of them along a new first axis.
