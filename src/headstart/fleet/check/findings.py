@@ -13,8 +13,7 @@ from headstart.lab.figures.elements.text import count, join_words
 from headstart.transfer.standardize import CONSTANT_SHARE
 
 if TYPE_CHECKING:
-    from headstart.fleet.check.collinear import Dependence
-    from headstart.fleet.check.profile import Profile
+    from headstart.fleet.check.profile import Dependence, Profile
     from headstart.fleet.reading.logs import Logs
 
 __all__ = ["Finding", "find_problems", "notes_on_columns"]
