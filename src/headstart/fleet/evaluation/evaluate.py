@@ -15,10 +15,9 @@ from headstart.bandit.rewards import reward_model
 from headstart.fleet.engines.progress import no_progress
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
-from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Bootstrap, Measures, measure
-from headstart.fleet.evaluation.offers import Policy
 from headstart.fleet.evaluation.result import Evaluation
+from headstart.fleet.evaluation.rollouts import Forecast, Policy
 from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import Split, read_sample
 from headstart.fleet.evaluation.validation import Setup, SplitResult, validate_split
