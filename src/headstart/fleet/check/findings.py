@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headstart.errors import visible
+from headstart.fleet.reading.logs import Logs, advise
 from headstart.fleet.summing.summary import ADVICE, Outlier
 from headstart.lab.figures.elements.text import count, join_words
 from headstart.transfer.standardize import CONSTANT_SHARE
 
 if TYPE_CHECKING:
     from headstart.fleet.check.profile import Dependence, Profile
-    from headstart.fleet.reading.logs import Logs
 
 __all__ = ["Finding", "find_problems", "notes_on_columns"]
 
@@ -99,17 +99,7 @@ def describe_bad_rows(profile: Profile, logs: Logs) -> str:
     """How many rows cannot be used, and what they may be."""
     bad = profile.bad.count
     text = f"{bad:,} of {bad + profile.rows + profile.weightless:,} rows cannot be used (see above)"
-    if logs.columns.chosen is None and 2 * profile.missing.get("reward", 0) > bad:
-        text += (
-            f"; if those without a reward are arms that were not shown, name the column that "
-            f"says which was (--chosen {logs.flag or 'COLUMN'})"
-        )
-    if any(
-        reason.startswith("feature ") and "not a number" in reason for reason in profile.bad.reasons
-    ):
-        text += (
-            "; columns of text are features by a schema: leave out --features to have one proposed"
-        )
+    text = "; ".join([text, *advise(profile.bad, logs)])
     if profile.too_large:
         text += (
             f"; squares of {join_names(list(profile.too_large))} are beyond what a sum can "

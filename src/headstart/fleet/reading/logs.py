@@ -24,7 +24,7 @@ from headstart.fleet.reading.formats import open_reader
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.reading.types import is_number, is_text, time_unit
 
-__all__ = ["Logs", "Part"]
+__all__ = ["Logs", "Part", "advise"]
 
 ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
@@ -351,20 +351,26 @@ def describe_id_types(kinds: dict[str, str | None]) -> list[str]:
 
 def refuse_rows(bad: BadRows, seen: int, part: Part, logs: Logs) -> InputError:
     """The error that lists everything that is wrong with the rows of a part."""
-    hint = ""
-    if logs.columns.chosen is None and 2 * bad.reasons.get("reward is missing", 0) >= bad.count:
-        name = "COLUMN" if logs.flag is None else logs.flag
-        hint = (
-            f"If the rows without a reward are arms that were on offer and not shown, name the "
-            f"column that says which was shown (chosen={name!r}, --chosen {name}). "
-        )
-    if any(reason.startswith("feature ") and "not a number" in reason for reason in bad.reasons):
-        hint += (
-            "Columns of text are features by a schema in place of --features (headstart check "
-            "--write-schema FILE proposes one). "
-        )
+    hint = "".join(f"{text[0].upper()}{text[1:]}. " for text in advise(bad, logs))
     return InputError(
         f"{bad.count:,} of the {seen:,} rows looked at in {part.path!r} cannot be used (the first "
         f"row is 0):\n{bad}\n{hint}Repair them, or pass on_bad_rows='skip' (--on-bad-rows skip) to "
         f"leave them out, counted"
     )
+
+
+def advise(bad: BadRows, logs: Logs) -> list[str]:
+    """What rows that cannot be used may be, and how to say so."""
+    advice = []
+    if logs.columns.chosen is None and 2 * bad.reasons.get("reward is missing", 0) >= bad.count:
+        name = logs.flag or "COLUMN"
+        advice.append(
+            f"if the rows without a reward are arms that were on offer and not shown, name the "
+            f"column that says which was shown: chosen={name!r} (--chosen {name})"
+        )
+    if any(reason.startswith("feature ") and "not a number" in reason for reason in bad.reasons):
+        advice.append(
+            "columns of text are features by a schema in place of --features (headstart check "
+            "--write-schema FILE proposes one)"
+        )
+    return advice
