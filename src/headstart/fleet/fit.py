@@ -170,7 +170,7 @@ def fit_tasks(
 ) -> Fitted:
     """Fit the evidence of all tasks, wherever it is; ``on_pass`` is called after every pass."""
     logs = plan.logs
-    tasks.watch(on_pass)
+    tasks.on_pass = on_pass
     if not len(tasks):
         raise summary.nothing(logs.columns)
     plan.check_room(len(tasks), logs.width)

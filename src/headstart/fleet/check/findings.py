@@ -9,7 +9,7 @@ import numpy as np
 
 from headstart.errors import visible
 from headstart.fleet.reading.logs import Logs, advise
-from headstart.fleet.summing.summary import ADVICE, Outlier
+from headstart.fleet.summing.summary import ADVICE, Outlier, no_differences
 from headstart.lab.figures.elements.text import count, join_words
 from headstart.transfer.standardize import CONSTANT_SHARE
 
@@ -48,11 +48,8 @@ def reasons_to_stop(profile: Profile, logs: Logs) -> Iterator[str]:
         yield "no row was chosen, so that no reward was seen: is --chosen right?"
     if not profile.shown:
         return
-    if profile.tasks < 2:
-        yield "there is one task only: what tasks share cannot be learned from one"
     least, greatest, _, _ = profile.rewards
-    if least == greatest:
-        yield f"every reward is {least:g}: there is nothing to learn"
+    yield from no_differences(profile.tasks, least, greatest)
     if (profile.lowest == profile.highest).all() and not profile.items:
         what = "0 everywhere" if not profile.lowest.any() else "constant"
         yield f"every feature is {what}: there is nothing to learn from"

@@ -240,7 +240,7 @@ def read_parts(
         for part in parts:
             for _, rows in unread_blocks(logs, part, size, begun.get(part.key)):
                 if not summary.rows and is_scattered(logs, parts, rows):
-                    sums.limit_capacity(SCATTERED_TASKS)
+                    sums.capacity = min(sums.capacity, SCATTERED_TASKS)
                 summary.count(rows)
                 sums.add(*sums.number_tasks(rows))
             summary.parts.append(part.key)

@@ -266,10 +266,7 @@ class ReadSummary:
     def notes(self, tasks: int, weight: float = math.inf, share: float = 1.0) -> list[str]:
         """What is odd about so many tasks of this weight in all, from which little is learned."""
         notes = [*self.id_notes(), *self.repeats(share)]
-        if tasks == 1:
-            notes.append("there is one task only: what tasks share cannot be learned from one")
-        if self.least == self.greatest:
-            notes.append(f"every reward is {self.least:g}: there is nothing to learn")
+        notes += no_differences(tasks, self.least, self.greatest)
         if self.rows > 2 and self.heaviest > weight / 2.0:
             notes.append(f"a row of weight {self.heaviest:g} counts for more than all others")
         return notes
@@ -303,6 +300,16 @@ class ReadSummary:
             "fingerprints": [np.array(keys, np.uint64) for keys in entry["fingerprints"]],
         }
         return cls(**entry | arrays)
+
+
+def no_differences(tasks: int, least: float, greatest: float) -> list[str]:
+    """What leaves nothing to learn: a single task, or rewards that are all alike."""
+    notes = []
+    if tasks == 1:
+        notes.append("there is one task only: what tasks share cannot be learned from one")
+    if least == greatest:
+        notes.append(f"every reward is {least:g}: there is nothing to learn")
+    return notes
 
 
 def first_match(texts: pa.Array, pattern: str) -> str:
