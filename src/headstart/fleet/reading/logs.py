@@ -322,8 +322,9 @@ class Logs:
                 table = block.table
                 for name, value in resolved.partitions.items():
                     kind = resolved.types[name]
-                    cell = pa.scalar(float(value) if is_number(kind) else value, kind)
-                    table = table.append_column(name, pa.repeat(cell, table.num_rows))
+                    cell = float(value) if value is not None and is_number(kind) else value
+                    column = pa.repeat(pa.scalar(cell, kind), table.num_rows)
+                    table = table.append_column(name, column)
                 yield block._replace(table=table), resolved
 
 

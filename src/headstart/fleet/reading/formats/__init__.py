@@ -112,9 +112,9 @@ def sample_log(
     return columns, notes
 
 
-def folder_value(text: str) -> Any:
-    """What the name of a folder says: a number, or text."""
+def folder_value(text: str | None) -> Any:
+    """What the name of a folder says: a number, or text, or nothing."""
     try:
-        return float(text)
+        return None if text is None else float(text)
     except ValueError:
         return text
