@@ -22,17 +22,7 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
 
-__all__ = [
-    "AnyPrior",
-    "Episodes",
-    "Forecast",
-    "Offers",
-    "Policy",
-    "Step",
-    "follow",
-    "forecast",
-    "replay",
-]
+__all__ = ["Episodes", "Forecast", "Offers", "Policy", "follow", "forecast", "replay"]
 
 AnyPrior = Prior | MixturePrior
 Whole = npt.NDArray[np.int64]
