@@ -15,12 +15,11 @@ from headstart import checks
 from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
 from headstart.fleet.engines import threads
-from headstart.fleet.engines.progress import Progress, no_progress
 from headstart.fleet.fitted import Fitted, Plan, Target
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.row_fit import fit_click_logs, fit_item_logs
 from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
-from headstart.fleet.summing.summary import ReadSummary, column_notes
+from headstart.fleet.summing.summary import Progress, ReadSummary, column_notes, no_progress
 from headstart.fleet.summing.tasks import TaskPartitions, one_blas_thread
 from headstart.model.evidence import Evidence
 from headstart.storage.atomic import PathLike

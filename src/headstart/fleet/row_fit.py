@@ -36,7 +36,6 @@ from headstart.errors import FileError, InputError
 from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES
 from headstart.features.schema.encoder import Encoder
-from headstart.fleet.engines.progress import Progress, report_parts
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.reading.arrays import as_array
@@ -44,7 +43,7 @@ from headstart.fleet.reading.hashing import hash_ids, id_texts, partition_range,
 from headstart.fleet.reading.logs import BLOCK, Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.shards import Partition, gather_rows, read_run, row_shards, write_run
-from headstart.fleet.summing.summary import ReadSummary, column_notes
+from headstart.fleet.summing.summary import Progress, ReadSummary, column_notes, report_parts
 from headstart.model.evidence import Evidence, packed_size
 from headstart.model.prior import Prior
 from headstart.records import Array

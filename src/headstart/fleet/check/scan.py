@@ -18,13 +18,19 @@ import pyarrow as pa
 from headstart import checks
 from headstart.fleet.check.findings import find_problems, notes_on_columns
 from headstart.fleet.check.profile import EXACT, Dependence, Profile, RoundCounts
-from headstart.fleet.engines.progress import no_progress, report_parts
 from headstart.fleet.engines.threads import job_runner
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import BadRows, Rows
-from headstart.fleet.summing.summary import Outlier, ReadSummary, find_outliers, typical
+from headstart.fleet.summing.summary import (
+    Outlier,
+    ReadSummary,
+    find_outliers,
+    no_progress,
+    report_parts,
+    typical,
+)
 
 __all__ = ["Scan", "check", "dependences"]
 

@@ -66,6 +66,12 @@ class Part(NamedTuple):
         """What tells this part from every other: another file, or the file changed, another key."""
         return f"{self.path}|{self.size}|{self.changed}|{self.start}-{self.stop}"
 
+    def describe(self) -> str:
+        """Which file, and which rows of it."""
+        unit = {"parquet": "row groups", "arrow": "record batches"}.get(self.format, "bytes")
+        rows = "" if self.rows is None else f" ({self.rows:,} rows)"
+        return f"{self.path!r}, {unit} {self.start:,} to {self.stop:,}{rows},"
+
 
 class Logs:
     """Logged rows in any number of files.
@@ -210,7 +216,7 @@ class Logs:
         notes += [f"{path!r} is empty" for path, kind in kinds.items() if kind is None]
         copies = files.find_copies(self.files, self.storage)
         rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
-        return Survey(parts, notes, copies, min(1.0, MOST / max(rows, 1)))
+        return Survey(parts, rows, notes, copies, min(1.0, MOST / max(rows, 1)))
 
     def survey_file(self, file: files.File) -> tuple[list[Part], str | None]:
         """The parts of one file, and how its ids are written; ``None`` where it is empty."""
@@ -270,6 +276,10 @@ class Logs:
     def parts(self) -> list[Part]:
         """The pieces to read, in a stable order; each can be read in another process."""
         return list(self.survey.parts)
+
+    def decoded_bytes(self, part: Part) -> int:
+        """About how many bytes the rows of a part take in memory, at most."""
+        return 2 * part.bytes if part.rows is None else 8 * (self.width + 4) * part.rows
 
     def read(self, part: Part, *, transposed: bool = True, rows: int = BLOCK) -> Iterator[Rows]:
         """The rows of a part, in blocks of at most a million.
@@ -331,11 +341,12 @@ class Logs:
 class Survey(NamedTuple):
     """What was found in all files.
 
-    ``copies`` tells of files that are there twice; to find repeated rows, fingerprints are taken of
-    a ``share`` of the rows.
+    There are about so many ``rows``. ``copies`` tells of files that are there twice; to find
+    repeated rows, fingerprints are taken of a ``share`` of the rows.
     """
 
     parts: list[Part]
+    rows: int
     notes: list[str]
     copies: list[str]
     share: float
