@@ -47,6 +47,7 @@ from headstart.fleet.summing.summary import Progress, ReadSummary, column_notes,
 from headstart.model.evidence import Evidence, packed_size
 from headstart.model.prior import Prior
 from headstart.records import Array
+from headstart.storage.atomic import explain_write_errors
 from headstart.transfer import Transfer
 from headstart.transfer.partitions import PartitionList
 from headstart.transfer.pooled_fit import PooledFit
@@ -139,10 +140,8 @@ class ClickRows:
             features, ids = np.asarray(rows.features), id_texts(rows.ids)
             columns = rows.codes, rows.rewards, weights, features
             runs.append(self.folder / f"{number}-{place}.arrow")
-            try:
+            with hint_at_room(runs[-1]):
                 write_run(runs[-1], row_shards(hash_ids(ids), ids, *columns, SHARDS))
-            except FileError as error:
-                raise FileError(f"{error}: give a folder with more room (TMPDIR)") from error
             sums, _ = weighted_sums(features.astype(np.float64), rows.rewards, weights)
             pooled += sums.pack()
         return runs, summary, pooled
@@ -159,7 +158,8 @@ class ClickRows:
         with path.open("wb") as file:
             for number, (names, packed) in enumerate(jobs, 1):
                 ids += names
-                packed.tofile(file)
+                with hint_at_room(path):
+                    packed.tofile(file)
                 self.report((self.passes + 0.5 * number / self.ranges) / CLICK_PASSES)
         with contextlib.suppress(OSError):  # that of the pass before is not needed any more
             (self.folder / f"pass-{self.passes - 1}").unlink()
@@ -187,6 +187,16 @@ class ClickRows:
         names = [task.name for task in tasks]
         partitions, ordered = ordered_partitions(names, expand_tasks(tasks, prior, units), dim)
         return [name for part in ordered for name in part], np.concatenate(partitions.parts)
+
+
+@contextlib.contextmanager
+def hint_at_room(path: Path) -> Iterator[None]:
+    """Say what to do where a temporary file could not be written."""
+    try:
+        with explain_write_errors(path):
+            yield
+    except FileError as error:
+        raise FileError(f"{error}: give a folder with more room (TMPDIR)") from error
 
 
 def evidence_blocks(
