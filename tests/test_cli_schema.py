@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headstart as hs
-from headstart.fleet.reading.sample import sample_log
+from headstart.fleet.reading.formats import sample_log
 
 WORDS = ("--task", "user", "--reward", "click")
 

@@ -115,3 +115,19 @@ def test_files_order_memory_and_workers_do_not_matter(frame, logs, tmp_path, mon
 def test_what_sums_alone_can_do_is_refused(logs, name):
     with pytest.raises(hs.InputError, match=f"{name} must be left out with reward='binary'"):
         fit(Logs(logs, Columns("user", "click", "x*")), reward="binary", **{name: "ray"})
+
+
+def test_a_full_temporary_folder_is_told(tmp_path):
+    resource = pytest.importorskip("resource")
+    rng = np.random.default_rng(0)
+    columns = {f"x{at}": rng.standard_normal(6000).astype(np.float32) for at in range(20)}
+    columns |= {"user": np.tile(np.arange(3000), 2), "click": rng.integers(0, 2, 6000)}
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    logs = Logs(tmp_path / "log.parquet", Columns("user", "click", "x*"))
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, most[1]))  # less than the sums of all
+    try:
+        with pytest.raises(hs.FileError, match=r"could not be written .*more room \(TMPDIR\)"):
+            fit(logs, reward="binary", workers=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)

@@ -147,7 +147,7 @@ def test_every_slot_reads_about_as_much(logs, monkeypatch, count, slots, least, 
     part = logs.parts()[0]
     groups = ray_engine.group_parts(logs, [part] * count, slots, least)
     assert [len(group) for group in groups] == sizes
-    monkeypatch.setattr(ray_engine, "GROUP_BYTES", ray_engine.decoded_bytes(logs, part))
+    monkeypatch.setattr(ray_engine, "GROUP_BYTES", logs.decoded_bytes(part))
     groups = ray_engine.group_parts(logs, [part] * count, slots, least)
     assert [len(group) for group in groups] == [1] * count
 

@@ -15,7 +15,6 @@ from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check, evaluate, fit
 from headstart.fleet.engines.threads import map_here
 from headstart.fleet.evaluation import models, sample
-from headstart.fleet.evaluation.forecasts import Episodes, Forecast, forecast
 from headstart.fleet.evaluation.measures import (
     ALONE,
     AVERAGE,
@@ -25,6 +24,7 @@ from headstart.fleet.evaluation.measures import (
     Bootstrap,
     measure,
 )
+from headstart.fleet.evaluation.rollouts import Episodes, Forecast, forecast
 from headstart.fleet.evaluation.sample import Plan
 from headstart.fleet.evaluation.sampling import read_sample
 from headstart.fleet.reading.hashing import hash_ids

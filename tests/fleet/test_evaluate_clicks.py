@@ -11,7 +11,7 @@ from scipy.special import expit
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, evaluate
-from headstart.fleet.evaluation.forecasts import Episodes
+from headstart.fleet.evaluation.rollouts import Episodes
 from headstart.fleet.evaluation.validation import forecast_clicks
 
 WORDS = ("--task", "user", "--reward", "click", "--features", "x*", "--reward-model", "binary")

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import headstart as hs
 from headstart.errors import FileError, InputError, MissingFileError
 from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet.reading import logs
@@ -829,6 +830,26 @@ def test_folders_may_hold_columns(logbook, tmp_path):
     assert first["7"] == 1714521600000000
     assert first["007"] - first["7"] == 2 * 86_400_000_000
     assert found.feature_names == ("x0", "x1", "x2")
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_rows_in_a_folder_without_a_value_are_missing_it(form, logbook, tmp_path):
+    """As Spark writes rows that have none; a schema may know what to do with it."""
+    content = logbook.table(rows=6)
+    for day in ("2", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / f"day={day}").mkdir()
+        logbook.write(tmp_path / f"day={day}" / f"log.{form}", content)
+    for columns, reason in (
+        (Columns("day", "reward", "x*"), "task is missing"),
+        (Columns("task", "reward", "day"), "feature day is missing"),
+    ):
+        found = check(Logs(str(tmp_path), columns))
+        assert (found.rows, found.bad.reasons) == (6, {reason: 6})
+        with pytest.raises(InputError, match=f"(?s)6 of the 6 rows.*{reason}"):
+            fit(Logs(str(tmp_path), columns))
+    schema = hs.Schema(action={"day": hs.category(buckets=4)})
+    logs = Logs(str(tmp_path), Columns("task", "reward", schema=schema))
+    assert check(logs).rows == 12
 
 
 def test_links_to_one_file_are_read_once(logbook, tmp_path):

@@ -55,6 +55,12 @@ def test_rows_of_csv_with_too_many_cells_that_are_not_utf8(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")  # nor a traceback of pyarrow's
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_csv_of_two_bytes_for_each_character(encoding, tmp_path):
+    with pytest.raises(hs.InputError, match=r"log\.csv' is not UTF-8 text .* save it as UTF-8"):
+        opened(tmp_path / "log.csv", (HEADER + ROWS).decode().encode(encoding))
+
+
 def test_other_encodings_do_not_matter_in_columns_that_are_not_used(logbook, tmp_path):
     content = HEADER.replace(b"\n", b",note\n") + ROWS.replace(b"\n", b",gr\xfcn\n")
     assert len(logbook.read(opened(tmp_path / "log.csv", content))) == 20

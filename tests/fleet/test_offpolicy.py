@@ -8,7 +8,6 @@ import pytest
 import headstart as hs
 from headstart.errors import InputError
 from headstart.fleet import Columns
-from headstart.fleet.evaluation.offers import Offers, Policy, follow, replay
 from headstart.fleet.evaluation.offpolicy import (
     estimate,
     follow_terms,
@@ -16,6 +15,7 @@ from headstart.fleet.evaluation.offpolicy import (
     reason_to_withhold,
     replay_terms,
 )
+from headstart.fleet.evaluation.rollouts import Offers, Policy, follow, replay
 
 PRIOR = hs.Prior.gaussian([0.4, 0.1], [[0.3, 0.1], [0.1, 0.2]], noise=0.5)
 RULE = hs.Greedy(explore=0.3)  # its propensities are exact, and depend on what was learned

@@ -41,7 +41,7 @@ def made(request, tmp_path_factory, logbook):
     more = {"round": "round", "chosen": "chosen", "propensity": "chance"} if request.param else {}
     logs = Logs(path, Columns("<b>task", "reward", "x*", **more))
     found = evaluate(logs, transfer=hs.Bias(), splits=1)
-    return found, write_page(found, folder / "out", "<i>mine</i>"), request.param
+    return found, write_page(found, folder / "out"), request.param
 
 
 def test_the_page_is_whole_and_asks_nothing_of_the_network(made):
@@ -52,7 +52,6 @@ def test_the_page_is_whole_and_asks_nothing_of_the_network(made):
     assert 'href="http' not in body
     assert body.index("<blockquote>") < body.index("Contents")
     assert found.verdict.sentence.split(":")[0] in body
-    assert "<i>mine" not in body
     assert "<b>task" not in body
     for title in (
         "Possible answers",

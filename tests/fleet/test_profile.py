@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check
-from headstart.fleet.check.collinear import dependences
-from headstart.fleet.check.scan import Scan
+from headstart.fleet.check.scan import Scan, dependences
 from headstart.fleet.reading import hashing
 from headstart.fleet.reading.rows import Rows
 

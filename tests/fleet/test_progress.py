@@ -2,7 +2,8 @@
 
 from types import SimpleNamespace
 
-from headstart.fleet.engines.progress import FinishedParts, watch_parts
+from headstart.fleet.engines.ray import watch_parts
+from headstart.fleet.summing.summary import FinishedParts
 
 
 class LateRay:

@@ -45,7 +45,7 @@ def check(
     Without --features and --schema, a schema is proposed, with a review of every column.
     """
     from headstart.fleet import check as run
-    from headstart.fleet.reading.sample import sample_log
+    from headstart.fleet.reading.formats import sample_log
 
     proposed = None
     if not logs.features and logs.schema is None:

@@ -15,12 +15,11 @@ from headstart import checks
 from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
 from headstart.fleet.engines import threads
-from headstart.fleet.engines.progress import Progress, no_progress
 from headstart.fleet.fitted import Fitted, Plan, Target
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.row_fit import fit_click_logs, fit_item_logs
 from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
-from headstart.fleet.summing.summary import ReadSummary, column_notes
+from headstart.fleet.summing.summary import Progress, ReadSummary, column_notes, no_progress
 from headstart.fleet.summing.tasks import TaskPartitions, one_blas_thread
 from headstart.model.evidence import Evidence
 from headstart.storage.atomic import PathLike
@@ -170,7 +169,7 @@ def fit_tasks(
 ) -> Fitted:
     """Fit the evidence of all tasks, wherever it is; ``on_pass`` is called after every pass."""
     logs = plan.logs
-    tasks.watch(on_pass)
+    tasks.on_pass = on_pass
     if not len(tasks):
         raise summary.nothing(logs.columns)
     plan.check_room(len(tasks), logs.width)

@@ -36,7 +36,6 @@ from headstart.errors import FileError, InputError
 from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES
 from headstart.features.schema.encoder import Encoder
-from headstart.fleet.engines.progress import Progress, report_parts
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.reading.arrays import as_array
@@ -44,10 +43,11 @@ from headstart.fleet.reading.hashing import hash_ids, id_texts, partition_range,
 from headstart.fleet.reading.logs import BLOCK, Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.shards import Partition, gather_rows, read_run, row_shards, write_run
-from headstart.fleet.summing.summary import ReadSummary, column_notes
+from headstart.fleet.summing.summary import Progress, ReadSummary, column_notes, report_parts
 from headstart.model.evidence import Evidence, packed_size
 from headstart.model.prior import Prior
 from headstart.records import Array
+from headstart.storage.atomic import explain_write_errors
 from headstart.transfer import Transfer
 from headstart.transfer.partitions import PartitionList
 from headstart.transfer.pooled_fit import PooledFit
@@ -140,10 +140,8 @@ class ClickRows:
             features, ids = np.asarray(rows.features), id_texts(rows.ids)
             columns = rows.codes, rows.rewards, weights, features
             runs.append(self.folder / f"{number}-{place}.arrow")
-            try:
+            with hint_at_room(runs[-1]):
                 write_run(runs[-1], row_shards(hash_ids(ids), ids, *columns, SHARDS))
-            except FileError as error:
-                raise FileError(f"{error}: give a folder with more room (TMPDIR)") from error
             sums, _ = weighted_sums(features.astype(np.float64), rows.rewards, weights)
             pooled += sums.pack()
         return runs, summary, pooled
@@ -160,7 +158,8 @@ class ClickRows:
         with path.open("wb") as file:
             for number, (names, packed) in enumerate(jobs, 1):
                 ids += names
-                packed.tofile(file)
+                with hint_at_room(path):
+                    packed.tofile(file)
                 self.report((self.passes + 0.5 * number / self.ranges) / CLICK_PASSES)
         with contextlib.suppress(OSError):  # that of the pass before is not needed any more
             (self.folder / f"pass-{self.passes - 1}").unlink()
@@ -188,6 +187,16 @@ class ClickRows:
         names = [task.name for task in tasks]
         partitions, ordered = ordered_partitions(names, expand_tasks(tasks, prior, units), dim)
         return [name for part in ordered for name in part], np.concatenate(partitions.parts)
+
+
+@contextlib.contextmanager
+def hint_at_room(path: Path) -> Iterator[None]:
+    """Say what to do where a temporary file could not be written."""
+    try:
+        with explain_write_errors(path):
+            yield
+    except FileError as error:
+        raise FileError(f"{error}: give a folder with more room (TMPDIR)") from error
 
 
 def evidence_blocks(

@@ -140,7 +140,7 @@ def read_columns(
     """The columns of a table, as lists; of a log, those of a sample of rows, and notes on it."""
     if isinstance(frame, (str, os.PathLike)):
         # Logs are read by a part of the library that builds on this one.
-        reading = importlib.import_module("headstart.fleet.reading.sample")
+        reading = importlib.import_module("headstart.fleet.reading.formats")
         sample: tuple[dict[str, list[Any]], list[str]]
         sample = reading.sample_log(frame, task=task, reward=reward)
         return sample

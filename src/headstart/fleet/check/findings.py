@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headstart.errors import visible
-from headstart.fleet.summing.summary import ADVICE, Outlier
+from headstart.fleet.reading.logs import Logs, advise
+from headstart.fleet.summing.summary import ADVICE, Outlier, no_differences
 from headstart.lab.figures.elements.text import count, join_words
 from headstart.transfer.standardize import CONSTANT_SHARE
 
 if TYPE_CHECKING:
-    from headstart.fleet.check.collinear import Dependence
-    from headstart.fleet.check.profile import Profile
-    from headstart.fleet.reading.logs import Logs
+    from headstart.fleet.check.profile import Dependence, Profile
 
 __all__ = ["Finding", "find_problems", "notes_on_columns"]
 
@@ -49,11 +48,8 @@ def reasons_to_stop(profile: Profile, logs: Logs) -> Iterator[str]:
         yield "no row was chosen, so that no reward was seen: is --chosen right?"
     if not profile.shown:
         return
-    if profile.tasks < 2:
-        yield "there is one task only: what tasks share cannot be learned from one"
     least, greatest, _, _ = profile.rewards
-    if least == greatest:
-        yield f"every reward is {least:g}: there is nothing to learn"
+    yield from no_differences(profile.tasks, least, greatest)
     if (profile.lowest == profile.highest).all() and not profile.items:
         what = "0 everywhere" if not profile.lowest.any() else "constant"
         yield f"every feature is {what}: there is nothing to learn from"
@@ -100,17 +96,7 @@ def describe_bad_rows(profile: Profile, logs: Logs) -> str:
     """How many rows cannot be used, and what they may be."""
     bad = profile.bad.count
     text = f"{bad:,} of {bad + profile.rows + profile.weightless:,} rows cannot be used (see above)"
-    if logs.columns.chosen is None and 2 * profile.missing.get("reward", 0) > bad:
-        text += (
-            f"; if those without a reward are arms that were not shown, name the column that "
-            f"says which was (--chosen {logs.flag or 'COLUMN'})"
-        )
-    if any(
-        reason.startswith("feature ") and "not a number" in reason for reason in profile.bad.reasons
-    ):
-        text += (
-            "; columns of text are features by a schema: leave out --features to have one proposed"
-        )
+    text = "; ".join([text, *advise(profile.bad, logs)])
     if profile.too_large:
         text += (
             f"; squares of {join_names(list(profile.too_large))} are beyond what a sum can "

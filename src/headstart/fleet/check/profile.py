@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import visible
-from headstart.fleet.check.collinear import Dependence
 from headstart.fleet.check.findings import Finding
 from headstart.fleet.reading.rows import BadRows, plain
 from headstart.fleet.summing.summary import Outlier
 from headstart.lab.figures.elements.text import count
 
-__all__ = ["Profile", "RoundCounts"]
+__all__ = ["Dependence", "Profile", "RoundCounts"]
 
 WIDEST = 30  # characters of the longest bar
+EXACT = 1e-10  # of a feature's variance that others leave unexplained: none, up to rounding
 
 #: Attributes that have the same name in a summary.
 AS_THEY_ARE = ["files", "rows", "tasks", "task_share", "items", "missing", "non_finite"]
@@ -51,6 +51,32 @@ class RoundCounts(NamedTuple):
     overchosen: int
     summed: int
     off: int
+
+
+class Dependence(NamedTuple):
+    """A feature that is a linear combination of others and a constant.
+
+    Attributes
+    ----------
+    feature
+        The place of the feature.
+    terms
+        The places of those that make it up, largest share first, and their coefficients.
+    unexplained
+        The share of its variance that they leave; 0 up to rounding where it is exact.
+    constant
+        What is added to them.
+    """
+
+    feature: int
+    terms: list[tuple[int, float]]
+    unexplained: float
+    constant: float = 0.0
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is left but rounding."""
+        return self.unexplained <= EXACT
 
 
 @dataclasses.dataclass(frozen=True)

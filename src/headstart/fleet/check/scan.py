@@ -16,18 +16,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headstart import checks
-from headstart.fleet.check.collinear import Dependence, dependences
 from headstart.fleet.check.findings import find_problems, notes_on_columns
-from headstart.fleet.check.profile import Profile, RoundCounts
-from headstart.fleet.engines.progress import no_progress, report_parts
+from headstart.fleet.check.profile import EXACT, Dependence, Profile, RoundCounts
 from headstart.fleet.engines.threads import job_runner
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import BadRows, Rows
-from headstart.fleet.summing.summary import Outlier, ReadSummary, find_outliers, typical
+from headstart.fleet.summing.summary import (
+    Outlier,
+    ReadSummary,
+    find_outliers,
+    no_progress,
+    report_parts,
+    typical,
+)
 
-__all__ = ["Scan", "check"]
+__all__ = ["Scan", "check", "dependences"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,6 +40,10 @@ Floats = npt.NDArray[np.float64]
 Progress = Callable[[float, float], None]
 
 BLOCK = 1 << 16  # rows whose products are added up at a time
+
+NEARLY = 1e-5
+SHOWN = 1e-3  # a term smaller than this, in standard deviations, is not worth naming …
+SHOWN_IF_EXACT = 1e-5  # … unless the relation is exact, and would not be without it
 
 
 def check(
@@ -282,3 +291,74 @@ def columns_with(bad: BadRows, ending: str) -> dict[str, int]:
         for reason, count in bad.reasons.items()
         if reason.endswith(ending)
     }
+
+
+def dependences(
+    centred: Floats, means: Floats, count: float, skip: npt.NDArray[np.bool_] | None = None
+) -> list[Dependence]:
+    """Features that are (nearly) linear combinations of features before them and a constant.
+
+    The constant is there because an intercept is, unless it is not wanted.
+
+    Parameters
+    ----------
+    centred
+        Σ (x − μ)(x − μ)ᵀ.
+    means
+        μ.
+    count
+        The number of rows.
+    skip
+        Features that are not compared.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).normal(size=(50, 2))
+    >>> x = np.column_stack([x, 3.0 + x @ [2.0, -1.0]])
+    >>> y = x - x.mean(0)
+    >>> (found,) = dependences(y.T @ y, x.mean(0), 50)
+    >>> found.feature, [(place, round(factor, 6)) for place, factor in found.terms]
+    (2, [(0, 2.0), (1, -1.0)])
+    >>> round(found.constant, 6)
+    3.0
+    """
+    from scipy.linalg import solve_triangular  # only for those who check: it takes a while
+
+    spread = np.diag(centred).copy()
+    varies = spread > 1e-20 * count * np.maximum(means**2, np.finfo(float).tiny)
+    if skip is not None:
+        varies &= ~skip
+    places = np.flatnonzero(varies)
+    scale = np.sqrt(spread[places])
+    gram = centred[np.ix_(places, places)] / np.outer(scale, scale)
+    deviation = scale / np.sqrt(max(count, 1.0))
+    factor = np.zeros_like(gram)
+    basis: list[int] = []
+    relations = []
+    for place in range(len(places)):
+        size = len(basis)
+        lower = factor[:size, :size]
+        row: Floats = np.zeros(0)
+        if size:
+            row = solve_triangular(lower, gram[basis, place], lower=True)
+        left = float(gram[place, place] - row @ row)
+        if left > NEARLY:
+            factor[size, :size] = row
+            factor[size, size] = np.sqrt(left)
+            basis.append(place)
+            continue
+        shares = solve_triangular(lower.T, row)
+        least = SHOWN_IF_EXACT if left <= EXACT else SHOWN
+        order = [index for index in np.argsort(-np.abs(shares)) if abs(shares[index]) > least]
+        terms = [
+            (int(places[basis[index]]), float(shares[index] * scale[place] / scale[basis[index]]))
+            for index in order
+        ]
+        parts = [factor_ * means[other] for other, factor_ in terms]
+        constant = float(means[places[place]] - sum(parts))
+        # What rounding leaves of large means, or is as small as terms that are not named, is none.
+        sizes = abs(means[places[place]]) + sum(map(abs, parts))
+        noise = 1e-9 * sizes + deviation[place] * (1e-6 if left <= EXACT else SHOWN)
+        constant = constant if abs(constant) > noise else 0.0
+        relations.append(Dependence(int(places[place]), terms, max(left, 0.0), constant))
+    return relations

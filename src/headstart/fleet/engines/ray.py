@@ -23,8 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from headstart.errors import InputError
-from headstart.fleet.engines.cluster import Cluster, WorkerDied, log
-from headstart.fleet.engines.progress import FinishedParts, Progress, no_progress, watch_parts
+from headstart.fleet.engines.cluster import POLL, Cluster, WorkerDied, log
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import partition_range, power_of_two
 from headstart.fleet.reading.logs import Logs, Part
@@ -33,7 +32,7 @@ from headstart.fleet.reading.stores import Folder
 from headstart.fleet.summing.accumulator import Accumulator, plan_reading, unread_blocks
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
 from headstart.fleet.summing.shards import Partition, merge, read_run, select_hashes, write_run
-from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.summing.summary import FinishedParts, Progress, ReadSummary, no_progress
 from headstart.fleet.summing.tasks import Call, TaskPartitions, change_units
 from headstart.model.evidence import packed_size
 from headstart.records import Array
@@ -74,7 +73,7 @@ def gather(
     """
     cluster = cluster.with_memory(memory)
     parts, slots, summary = logs.parts(), cluster.slots, ReadSummary()
-    partitions = count_partitions(sum(decoded_bytes(logs, part) for part in parts), memory, slots)
+    partitions = count_partitions(sum(logs.decoded_bytes(part) for part in parts), memory, slots)
     shards: list[Any] = []  # for each task that reads, references to those of every partition
     if checkpoint is not None and is_shared(cluster, checkpoint):
         restore = cluster.task(restore_run, returns=partitions)
@@ -88,7 +87,7 @@ def gather(
     there = cluster.ray.put(logs)  # sent once
     finished, actor = FinishedParts(parts, progress), None
     finished.add(summary.parts)
-    if sum(decoded_bytes(logs, part) for part in rest) > slots * WATCHED_BYTES:
+    if sum(logs.decoded_bytes(part) for part in rest) > slots * WATCHED_BYTES:
         actor = watch_parts(cluster, finished)
     for references, added in read_groups(
         cluster, there, groups, partitions, memory, checkpoint, actor
@@ -150,7 +149,7 @@ def count_groups(total: int, slots: int, least: int) -> int:
 
 def group_parts(logs: Logs, parts: Sequence[Part], slots: int, least: int) -> list[list[Part]]:
     """Parts that are read by one task: :func:`count_groups`, of about as many bytes each."""
-    ends = list(itertools.accumulate(decoded_bytes(logs, part) for part in parts))
+    ends = list(itertools.accumulate(logs.decoded_bytes(part) for part in parts))
     total = max(ends, default=0)
     count = count_groups(total, slots, least)
     groups: dict[int, list[Part]] = {}
@@ -188,7 +187,7 @@ def read_groups(
         except WorkerDied as error:
             if len(parts) == 1:
                 raise WorkerDied(
-                    f"{describe_part(parts[0])} cannot be read: {error} "
+                    f"{parts[0].describe()} cannot be read: {error} "
                     f"({memory / 2**30:.2f} GiB for each worker, --memory)"
                 ) from error
             deadly += parts
@@ -201,16 +200,35 @@ def read_groups(
         yield from read_groups(cluster, logs, single, partitions, memory, checkpoint, actor)
 
 
-def decoded_bytes(logs: Logs, part: Part) -> int:
-    """About how many bytes the rows of a part take in memory, at most."""
-    return 2 * part.bytes if part.rows is None else 8 * (logs.width + 4) * part.rows
+def watch_parts(cluster: Cluster, finished: FinishedParts) -> Any:
+    """An actor that workers tell of parts before their task ends; without it, progress is coarser."""
 
+    class Keys:  # sent by value: what holds it imports nothing
+        def __init__(self) -> None:
+            self.keys: list[str] = []
 
-def describe_part(part: Part) -> str:
-    """Which file, and which rows of it."""
-    unit = {"parquet": "row groups", "arrow": "record batches"}.get(part.format, "bytes")
-    rows = "" if part.rows is None else f" ({part.rows:,} rows)"
-    return f"{part.path!r}, {unit} {part.start:,} to {part.stop:,}{rows},"
+        def append(self, key: str) -> None:
+            self.keys.append(key)
+
+        def take(self) -> list[str]:
+            keys, self.keys = self.keys, []
+            return keys
+
+    ray, answer = cluster.ray, None
+    actor = ray.remote(Keys).options(num_cpus=0).remote()
+
+    def made_progress() -> bool:
+        nonlocal answer
+        # An answer that is late is waited for again: the keys in it are in no other.
+        answer = answer or actor.take.remote()
+        try:
+            more, answer = ray.get(answer, timeout=POLL), None
+        except ray.exceptions.RayError:  # late, or the actor is lost
+            return False
+        return bool(more) and finished.add(more)
+
+    cluster.watch(made_progress)
+    return actor
 
 
 def read_parts(
@@ -240,7 +258,7 @@ def read_parts(
         for part in parts:
             for _, rows in unread_blocks(logs, part, size, begun.get(part.key)):
                 if not summary.rows and is_scattered(logs, parts, rows):
-                    sums.limit_capacity(SCATTERED_TASKS)
+                    sums.capacity = min(sums.capacity, SCATTERED_TASKS)
                 summary.count(rows)
                 sums.add(*sums.number_tasks(rows))
             summary.parts.append(part.key)
@@ -270,7 +288,7 @@ def is_scattered(logs: Logs, parts: Sequence[Part], block: Rows) -> bool:
     each = rows = block.count / max(len(block.ids), 1)
     for _ in range(20):  # Newton's method, from above
         rows -= (rows + each * math.expm1(-rows)) / (1.0 - each * math.exp(-rows))
-    every = sum(decoded_bytes(logs, part) for part in parts)
+    every = sum(logs.decoded_bytes(part) for part in parts)
     return every * rows < 8 * packed_size(logs.width) * max(block.count, 1)
 
 

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 from headstart import checks
 from headstart.errors import FileError
 from headstart.fleet.engines.cluster import connect, in_order
-from headstart.fleet.engines.progress import FinishedParts, Progress, no_progress
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.summing import checkpoint as checkpoints
 from headstart.fleet.summing.accumulator import (
@@ -35,7 +34,7 @@ from headstart.fleet.summing.accumulator import (
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
 from headstart.fleet.summing.grams import TABLES
 from headstart.fleet.summing.shards import write_run
-from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.summing.summary import FinishedParts, Progress, ReadSummary, no_progress
 from headstart.fleet.summing.tasks import (
     DiskTasks,
     LocalTasks,
@@ -107,7 +106,7 @@ class Reading:
         self.before = ReadSummary() if checkpoint is None else checkpoint.summary
         self.workers, self.limit = workers, memory // (4 * workers)
         self.readers, self.block, left = plan_reading(logs.width, memory, workers)
-        rows = sum(part.rows or part.bytes // (4 * logs.dim + 8) for part in parts)
+        rows = logs.survey.rows
         if rows >= forms.WORTH:
             forms.load_in_background(TABLES)
             forms.load_in_background(LOOPS)

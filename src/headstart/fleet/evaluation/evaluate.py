@@ -12,13 +12,11 @@ import numpy as np
 
 from headstart import checks
 from headstart.bandit.rewards import reward_model
-from headstart.fleet.engines.progress import no_progress
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
-from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Bootstrap, Measures, measure
-from headstart.fleet.evaluation.offers import Policy
 from headstart.fleet.evaluation.result import Evaluation
+from headstart.fleet.evaluation.rollouts import Forecast, Policy
 from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import Split, read_sample
 from headstart.fleet.evaluation.validation import Setup, SplitResult, validate_split
@@ -27,7 +25,7 @@ from headstart.fleet.fit import checked_transfer, refuse_scales
 from headstart.fleet.options import Provenance
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.row_fit import check_clicks
-from headstart.fleet.summing.summary import column_notes
+from headstart.fleet.summing.summary import column_notes, no_progress
 from headstart.model.evidence import Evidence
 from headstart.rules import UCB, Rule, Uniform
 from headstart.transfer import Transfer

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.fleet.evaluation.forecasts import Forecast
+from headstart.fleet.evaluation.rollouts import Forecast
 from headstart.records import Array
 
 __all__ = ["Bootstrap", "Estimate", "Measures", "measure"]

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
+from headstart.fleet.evaluation.rollouts import AnyPrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, upper_triangle
 from headstart.model.prior import Prior

@@ -31,12 +31,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart import checks
-from headstart.fleet.engines.progress import no_progress
 from headstart.fleet.engines.threads import MapJobs, map_here
-from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import Bootstrap, Estimate
-from headstart.fleet.evaluation.offers import Mask, Offers, Policy, Step, follow, replay
+from headstart.fleet.evaluation.rollouts import AnyPrior, Mask, Offers, Policy, Step, follow, replay
 from headstart.fleet.reading.columns import Columns
+from headstart.fleet.summing.summary import no_progress
 from headstart.lab.figures.elements.text import number
 from headstart.records import Array
 

@@ -54,7 +54,7 @@ ABOUT = {
 }
 
 
-def write_page(evaluation: Evaluation, folder: str | os.PathLike[str], source: str = "") -> Path:
+def write_page(evaluation: Evaluation, folder: str | os.PathLike[str]) -> Path:
     """Write ``report.html`` into a folder, and the figures beside it: all of them, or nothing.
 
     Parameters
@@ -63,20 +63,17 @@ def write_page(evaluation: Evaluation, folder: str | os.PathLike[str], source: s
         What :func:`~headstart.fleet.evaluation.evaluate` gave.
     folder
         Where to write; made if need be.
-    source
-        What was evaluated, for the page's title.
     """
     target = checked_path(folder)
     check_place(target)
     parts = sections(evaluation)
-    about = f" ({visible(source, line=True)})" if source else ""
     with draft_folder(target) as draft:
         for part in parts:
             for figure in part.figures:
                 figure.save(draft / "figures")
         write_report(
             draft / "report.html",
-            f"Does a learned prior help?{about}",
+            "Does a learned prior help?",
             parts,
             manifest(evaluation),
             f"> **{TITLES[evaluation.verdict.kind]}**\n>\n> {evaluation.verdict.sentence}\n\n"

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from headstart.bandit.reports.gain import Gain
 from headstart.errors import visible
-from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import LEARNED, OFFSET, POOLED, Estimate, Measures
 from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE, NAMES, Value
+from headstart.fleet.evaluation.rollouts import AnyPrior
 from headstart.fleet.evaluation.verdict import Verdict
 from headstart.fleet.options import Provenance
 from headstart.fleet.reading.rows import BadRows, plain

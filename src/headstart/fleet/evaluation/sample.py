@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import InputError
-from headstart.fleet.evaluation.forecasts import Episodes
-from headstart.fleet.evaluation.offers import Offers
+from headstart.fleet.evaluation.rollouts import Episodes, Offers
 from headstart.fleet.reading.hashing import Hashes, KeyedSums
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import Rows

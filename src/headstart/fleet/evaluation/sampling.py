@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import InputError
-from headstart.fleet.engines.progress import Progress, report_parts
 from headstart.fleet.engines.threads import MapJobs
 from headstart.fleet.evaluation.sample import (
     ALL,
@@ -32,7 +31,7 @@ from headstart.fleet.evaluation.sample import (
 from headstart.fleet.reading.hashing import MAX_KEYS, Hashes, KeyedSums, hash_ids
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.summing.summary import Progress, ReadSummary, report_parts
 from headstart.lab.figures.elements.text import count
 
 __all__ = ["Places", "Split", "read_sample", "split_at_random", "split_by_time"]

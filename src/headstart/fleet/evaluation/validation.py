@@ -26,8 +26,8 @@ from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES
 from headstart.features.schema.encoder import Encoder
-from headstart.fleet.evaluation.forecasts import AnyPrior, Episodes, Forecast, forecast
 from headstart.fleet.evaluation.models import MOST, fit_models
+from headstart.fleet.evaluation.rollouts import AnyPrior, Episodes, Forecast, forecast
 from headstart.fleet.evaluation.sample import Columns, Places, Sample, take_rows
 from headstart.fleet.evaluation.sampling import Split
 from headstart.fleet.row_fit import ItemRows, learn_items

@@ -17,9 +17,16 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headstart.fleet.reading.arrays import FeatureColumns, as_array, as_arrow, fill_missing
-from headstart.fleet.reading.cells import Block, Cells, as_floats, nulls, show_value
+from headstart.fleet.reading.cells import (
+    Block,
+    Cells,
+    as_floats,
+    encode_fields,
+    nulls,
+    read_items,
+    show_value,
+)
 from headstart.fleet.reading.columns import Resolved
-from headstart.fleet.reading.fields import encode_fields, read_items
 from headstart.fleet.reading.hashing import Hashes, hash_ids, mix_bits
 from headstart.fleet.reading.rows import Rows, drop_unused_ids
 from headstart.fleet.reading.types import is_text, is_time

@@ -130,7 +130,7 @@ class Columns(Settings):
         return {role: name for role, name in names.items() if name is not None}
 
     def resolve(
-        self, schema: pa.Schema, where: str, partitions: Mapping[str, str] | None = None
+        self, schema: pa.Schema, where: str, partitions: Mapping[str, str | None] | None = None
     ) -> Resolved:
         """Find the columns in a file's schema; ``where`` names the file in errors.
 
@@ -176,7 +176,7 @@ class Columns(Settings):
         return Resolved(self, tuple(features), bool(listed), width, kinds_of, values)
 
     def partition_types(
-        self, partitions: Mapping[str, str], names: list[str], where: str
+        self, partitions: Mapping[str, str | None], names: list[str], where: str
     ) -> dict[str, pa.DataType]:
         """The folders' values that are used, and their types: text, or numbers where need be."""
         named = self.features.split(",") if isinstance(self.features, str) else self.features or ()
@@ -186,12 +186,12 @@ class Columns(Settings):
             if name not in partitions or name in names:
                 continue
             folder_types[name] = pa.string() if name in text else pa.float64()
+            value = partitions[name]
             try:
-                _ = name in text or float(partitions[name])
+                _ = name in text or value is None or float(value)
             except ValueError:
                 raise InputError(
-                    f"{name} must be a number; the folder of {where} is called "
-                    f"{name}={partitions[name]}"
+                    f"{name} must be a number; the folder of {where} is called {name}={value}"
                 ) from None
         return folder_types
 
@@ -253,7 +253,8 @@ class Resolved(NamedTuple):
     types
         The Arrow type of every column that is used.
     partitions
-        The values of the columns that are not in the file, but in the names of its folders.
+        The values of the columns that are not in the file, but in the names of its folders;
+        ``None`` where a folder stands for rows without a value.
     """
 
     columns: Columns
@@ -261,7 +262,7 @@ class Resolved(NamedTuple):
     listed: bool
     width: int | None
     types: dict[str, pa.DataType]
-    partitions: dict[str, str]
+    partitions: dict[str, str | None]
 
     @property
     def used(self) -> list[str]:

@@ -233,8 +233,8 @@ def digest(file: File, storage: Storage) -> bytes:
     return content.digest()
 
 
-def partitions_of(path: str) -> dict[str, str]:
-    """The columns that the names of folders stand for, as Hive writes them.
+def partitions_of(path: str) -> dict[str, str | None]:
+    """The columns that the names of folders stand for, as Hive writes them; ``None`` for no value.
 
     >>> partitions_of("logs/day=2024-05-01/user=a%20b/part-0.parquet")
     {'day': '2024-05-01', 'user': 'a b'}
@@ -246,7 +246,7 @@ def partitions_of(path: str) -> dict[str, str]:
 
     hive = ds.HivePartitioning(pa.schema([(key, pa.string()) for key in keys]))
     values = ds.get_partition_keys(hive.parse(path))
-    return {key: values[key] for key in keys if values.get(key) is not None}
+    return {key: values[key] for key in keys if key in values}
 
 
 def open_file(path: str, storage: Storage, *, mapped: bool = False) -> pa.NativeFile:

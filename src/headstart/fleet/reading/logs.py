@@ -24,7 +24,7 @@ from headstart.fleet.reading.formats import open_reader
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.reading.types import is_number, is_text, time_unit
 
-__all__ = ["Logs", "Part"]
+__all__ = ["Logs", "Part", "advise"]
 
 ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
@@ -65,6 +65,12 @@ class Part(NamedTuple):
     def key(self) -> str:
         """What tells this part from every other: another file, or the file changed, another key."""
         return f"{self.path}|{self.size}|{self.changed}|{self.start}-{self.stop}"
+
+    def describe(self) -> str:
+        """Which file, and which rows of it."""
+        unit = {"parquet": "row groups", "arrow": "record batches"}.get(self.format, "bytes")
+        rows = "" if self.rows is None else f" ({self.rows:,} rows)"
+        return f"{self.path!r}, {unit} {self.start:,} to {self.stop:,}{rows},"
 
 
 class Logs:
@@ -210,7 +216,7 @@ class Logs:
         notes += [f"{path!r} is empty" for path, kind in kinds.items() if kind is None]
         copies = files.find_copies(self.files, self.storage)
         rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
-        return Survey(parts, notes, copies, min(1.0, MOST / max(rows, 1)))
+        return Survey(parts, rows, notes, copies, min(1.0, MOST / max(rows, 1)))
 
     def survey_file(self, file: files.File) -> tuple[list[Part], str | None]:
         """The parts of one file, and how its ids are written; ``None`` where it is empty."""
@@ -271,6 +277,10 @@ class Logs:
         """The pieces to read, in a stable order; each can be read in another process."""
         return list(self.survey.parts)
 
+    def decoded_bytes(self, part: Part) -> int:
+        """About how many bytes the rows of a part take in memory, at most."""
+        return 2 * part.bytes if part.rows is None else 8 * (self.width + 4) * part.rows
+
     def read(self, part: Part, *, transposed: bool = True, rows: int = BLOCK) -> Iterator[Rows]:
         """The rows of a part, in blocks of at most a million.
 
@@ -322,19 +332,21 @@ class Logs:
                 table = block.table
                 for name, value in resolved.partitions.items():
                     kind = resolved.types[name]
-                    cell = pa.scalar(float(value) if is_number(kind) else value, kind)
-                    table = table.append_column(name, pa.repeat(cell, table.num_rows))
+                    cell = float(value) if value is not None and is_number(kind) else value
+                    column = pa.repeat(pa.scalar(cell, kind), table.num_rows)
+                    table = table.append_column(name, column)
                 yield block._replace(table=table), resolved
 
 
 class Survey(NamedTuple):
     """What was found in all files.
 
-    ``copies`` tells of files that are there twice; to find repeated rows, fingerprints are taken of
-    a ``share`` of the rows.
+    There are about so many ``rows``. ``copies`` tells of files that are there twice; to find
+    repeated rows, fingerprints are taken of a ``share`` of the rows.
     """
 
     parts: list[Part]
+    rows: int
     notes: list[str]
     copies: list[str]
     share: float
@@ -351,20 +363,26 @@ def describe_id_types(kinds: dict[str, str | None]) -> list[str]:
 
 def refuse_rows(bad: BadRows, seen: int, part: Part, logs: Logs) -> InputError:
     """The error that lists everything that is wrong with the rows of a part."""
-    hint = ""
-    if logs.columns.chosen is None and 2 * bad.reasons.get("reward is missing", 0) >= bad.count:
-        name = "COLUMN" if logs.flag is None else logs.flag
-        hint = (
-            f"If the rows without a reward are arms that were on offer and not shown, name the "
-            f"column that says which was shown (chosen={name!r}, --chosen {name}). "
-        )
-    if any(reason.startswith("feature ") and "not a number" in reason for reason in bad.reasons):
-        hint += (
-            "Columns of text are features by a schema in place of --features (headstart check "
-            "--write-schema FILE proposes one). "
-        )
+    hint = "".join(f"{text[0].upper()}{text[1:]}. " for text in advise(bad, logs))
     return InputError(
         f"{bad.count:,} of the {seen:,} rows looked at in {part.path!r} cannot be used (the first "
         f"row is 0):\n{bad}\n{hint}Repair them, or pass on_bad_rows='skip' (--on-bad-rows skip) to "
         f"leave them out, counted"
     )
+
+
+def advise(bad: BadRows, logs: Logs) -> list[str]:
+    """What rows that cannot be used may be, and how to say so."""
+    advice = []
+    if logs.columns.chosen is None and 2 * bad.reasons.get("reward is missing", 0) >= bad.count:
+        name = logs.flag or "COLUMN"
+        advice.append(
+            f"if the rows without a reward are arms that were on offer and not shown, name the "
+            f"column that says which was shown: chosen={name!r} (--chosen {name})"
+        )
+    if any(reason.startswith("feature ") and "not a number" in reason for reason in bad.reasons):
+        advice.append(
+            "columns of text are features by a schema in place of --features (headstart check "
+            "--write-schema FILE proposes one)"
+        )
+    return advice

@@ -193,16 +193,13 @@ class Accumulator:
         self.dim, self.threads = dim, threads
         self.partitions, self.spill = partitions, spill
         self.width = packed_size(dim)
+        # How many tasks have their sums in the table, at most; whoever adds may lower it.
         self.capacity = max(1, memory // 2 // (8 * self.width + INDEX_BYTES))
         self.lock = threading.RLock()
         self.index, self.table = TaskIndex(), empty_table(self.capacity, self.width)
         self.touched = 0  # tasks in the table to which something was added
         self.others = TaskIndex()  # tasks of buffered rows that are not in the table
         self.buffer = RowBuffer(min(memory // 4, MOST_BUFFERED), dim)
-
-    def limit_capacity(self, tasks: int) -> None:
-        """Keep the sums of at most so many tasks in the table."""
-        self.capacity = min(self.capacity, tasks)
 
     def drop_buffer(self) -> None:
         """Free the memory of buffered rows, after :meth:`flush`; no rows can be added then."""

@@ -1,17 +1,18 @@
-"""What was read of logs: counts, a small sample of rows, and values far out of a column's range.
+"""What was read of logs, and how far that is: counts, a sample of rows, values far out of range.
 
-One such value can outweigh all other rows. Sums of squares hold every row, and so does the standard
-deviation by which a feature is divided. A sample of rows tells what is typical, whatever a few rows
-hold: a column's median c, and its size s, the median distance from c of the values that differ from
-it. Where the root mean square of x − c is much larger than s, few rows make up the sum.
+A value far out of its column's range can outweigh all other rows. Sums of squares hold every row,
+and so does the standard deviation by which a feature is divided. A sample of rows tells what is
+typical, whatever a few rows hold: a column's median c, and its size s, the median distance from c
+of the values that differ from it. Where the root mean square of x − c is much larger than s, few
+rows make up the sum.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,25 @@ import pyarrow.compute as pc
 
 from headstart.errors import InputError
 from headstart.fleet.reading.columns import Columns
+from headstart.fleet.reading.logs import Part
 from headstart.fleet.reading.rows import BadRows, Example, Rows, plain
 from headstart.model.evidence import Evidence
 from headstart.transfer.standardize import CONSTANT_SHARE
 
-__all__ = ["Outlier", "ReadSummary", "column_notes", "find_outliers", "thin", "typical"]
+__all__ = [
+    "FinishedParts",
+    "Outlier",
+    "Progress",
+    "ReadSummary",
+    "column_notes",
+    "find_outliers",
+    "no_progress",
+    "report_parts",
+    "thin",
+    "typical",
+]
+
+Result = TypeVar("Result")
 
 
 Array = npt.NDArray[np.float64]
@@ -266,10 +281,7 @@ class ReadSummary:
     def notes(self, tasks: int, weight: float = math.inf, share: float = 1.0) -> list[str]:
         """What is odd about so many tasks of this weight in all, from which little is learned."""
         notes = [*self.id_notes(), *self.repeats(share)]
-        if tasks == 1:
-            notes.append("there is one task only: what tasks share cannot be learned from one")
-        if self.least == self.greatest:
-            notes.append(f"every reward is {self.least:g}: there is nothing to learn")
+        notes += no_differences(tasks, self.least, self.greatest)
         if self.rows > 2 and self.heaviest > weight / 2.0:
             notes.append(f"a row of weight {self.heaviest:g} counts for more than all others")
         return notes
@@ -305,7 +317,51 @@ class ReadSummary:
         return cls(**entry | arrays)
 
 
+def no_differences(tasks: int, least: float, greatest: float) -> list[str]:
+    """What leaves nothing to learn: a single task, or rewards that are all alike."""
+    notes = []
+    if tasks == 1:
+        notes.append("there is one task only: what tasks share cannot be learned from one")
+    if least == greatest:
+        notes.append(f"every reward is {least:g}: there is nothing to learn")
+    return notes
+
+
 def first_match(texts: pa.Array, pattern: str) -> str:
     """The first text that matches a pattern, or nothing."""
     matches = texts.filter(pc.match_substring_regex(texts, pattern))
     return matches[0].as_py() if len(matches) else ""
+
+
+#: Called with what is being done, how much of it is done and how much there is in all.
+Progress = Callable[[str, float, float], None]
+
+
+def no_progress(*_: object) -> None:
+    """Nothing is told."""
+
+
+class FinishedParts:
+    """How much of some parts was read: rows, or bytes where rows are not known."""
+
+    def __init__(self, parts: Sequence[Part], progress: Progress) -> None:
+        in_rows = all(part.rows is not None for part in parts)
+        self.left = {part.key: float((part.rows or 0) if in_rows else part.bytes) for part in parts}
+        self.reached, self.total, self.progress = 0.0, sum(self.left.values()), progress
+
+    def add(self, keys: Iterable[str]) -> bool:
+        """These were read; gives whether some of them are new."""
+        more = [self.left.pop(key) for key in keys if key in self.left]
+        self.reached += sum(more)
+        self.progress("reading", self.reached, self.total)
+        return bool(more)
+
+
+def report_parts(
+    parts: Sequence[Part], results: Iterable[Result], progress: Progress
+) -> Iterator[Result]:
+    """The results of parts, in their order; ``progress`` is called after each was used."""
+    finished = FinishedParts(parts, progress)
+    for part, result in zip(parts, results, strict=True):
+        yield result
+        finished.add([part.key])

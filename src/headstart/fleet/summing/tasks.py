@@ -55,10 +55,6 @@ class TaskPartitions(Partitions):
         self.units = units
         return self
 
-    def watch(self, on_pass: Callable[[], None]) -> None:
-        """Set what is called after every pass."""
-        self.on_pass = on_pass
-
     @abstractmethod
     def read_partition(self, number: int) -> Partition:
         """The tasks of one partition, of features as they are in the logs."""

@@ -78,9 +78,7 @@ class CsvFile(LineFile):
         except pa.ArrowInvalid:
             if not (fault := not_utf8(text)):
                 raise
-            raise InputError(
-                f"{self.path!r} is not UTF-8 text ({fault}): save it as UTF-8"
-            ) from None
+            raise refuse_encoding(self.path, fault) from None
         invalid = {}
         for index, name in enumerate(used):
             if not kinds.is_string(types[name]):
@@ -168,6 +166,8 @@ def read_header(text: bytes, path: str, columns: Columns) -> tuple[list[str], st
     start = len(text) - len(text.lstrip(b"\r\n"))
     end = text.find(b"\n", start) + 1 or len(text)
     line = text[start:end].decode(errors="replace").strip("\r\n")
+    if "\0" in line:  # two or four bytes for each character
+        raise refuse_encoding(path, repr(text[start : min(end, start + 40)]))
     if "\r" in line:
         raise pa.ArrowInvalid("its lines end in CR alone, not in LF or CR LF")
     marks = sorted(",\t;|", key=line.count, reverse=True)
@@ -265,6 +265,11 @@ def parse_cell(kind: pa.DataType, text: str) -> float | None:
     # Python knows more ways to write a number than files have.
     plain = text.isascii() and "_" not in text
     return value if plain and (not whole or abs(value) < 2**63) else None
+
+
+def refuse_encoding(path: str, fault: str) -> InputError:
+    """The error for a file in another encoding, of which ``fault`` is a part."""
+    return InputError(f"{path!r} is not UTF-8 text ({fault}): save it as UTF-8")
 
 
 def not_utf8(text: bytes) -> str:
