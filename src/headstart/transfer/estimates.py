@@ -267,11 +267,11 @@ def isotropic_root(lam: Any, dim: int, batch: tuple[int, ...]) -> Array:
     return array_namespace(root).broadcast_to(root, (*batch, dim, dim))
 
 
-def plug_in_lambda(noise: Any, variance: Any, default: float = 1.0) -> Any:
-    """λ = R²/variance, or ``default`` where there is no variance to speak of."""
+def plug_in_lambda(noise: Any, variance: Any) -> Any:
+    """λ = R²/variance, or 1 where the variance is 0."""
     xp = array_namespace(noise, variance)
     known = xp.asarray(variance) > 1e-300
-    return xp.where(known, xp.asarray(noise) ** 2 / xp.where(known, variance, 1.0), default)
+    return xp.where(known, xp.asarray(noise) ** 2 / xp.where(known, variance, 1.0), 1.0)
 
 
 def prior_of(

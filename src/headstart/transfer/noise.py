@@ -54,18 +54,14 @@ class Spectrum(Record):
         moment = matvec(transpose(vectors), evidence.moment)
         return cls.unchecked(xp.maximum(values, 0.0), vectors, moment)
 
-    def observed_directions(self) -> Any:
-        """Which directions were seen at all."""
-        xp = array_namespace(self.values)
-        return self.values > RANK_TOLERANCE * xp.maximum(self.values.max(-1, keepdims=True), 1e-300)
-
     def inverse(self, lam: float) -> Array:
         """1/(g + λ) by direction; with λ = 0 the pseudo-inverse."""
         if lam > 0:
             return 1.0 / (self.values + lam)
         xp = array_namespace(self.values)
-        known = self.observed_directions()
-        inverse = xp.where(known, 1.0 / xp.where(known, self.values, 1.0), 0.0)
+        largest = xp.maximum(self.values.max(-1, keepdims=True), 1e-300)
+        known = self.values > RANK_TOLERANCE * largest
+        inverse: Array = xp.where(known, 1.0 / xp.where(known, self.values, 1.0), 0.0)
         return inverse
 
     def estimate(self, lam: float) -> Array:

@@ -205,11 +205,7 @@ def close_items(
 ) -> None:
     """Let the vectors of items learn from all tasks of a fit, given with their ids."""
     prior = transfer.prior(fit.state)
-    evidence = {
-        name: packed
-        for at, names in enumerate(ids)
-        for name, packed in zip(names, fit.partitions.rows(at), strict=True)
-    }
+    evidence = fit.packed_evidence(ids)
     items.close_all(
         features, lambda name: prior.belief(Evidence.unpack(evidence[name], features.dim))
     )
