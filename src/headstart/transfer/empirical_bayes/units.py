@@ -112,9 +112,9 @@ class Units(Record):
             if constant:
                 # From the value that all rounds had, if they differ in other features at all: else
                 # the feature would be another intercept.
-                told = (inverse[..., :-1] > 0).any(-1, keepdims=True)
-                other_shift = xp.where(told, moments[0], other_shift)
-                other = xp.where(told, scale_around(moments[0], contexts), other)
+                has_varied = (inverse[..., :-1] > 0).any(-1, keepdims=True)
+                other_shift = xp.where(has_varied, moments[0], other_shift)
+                other = xp.where(has_varied, scale_around(moments[0], contexts), other)
             shift = xp.where(unknown, other_shift, shift)
             inverse = xp.where(unknown, other, inverse)
         return cls.unchecked(shift, inverse)
@@ -122,11 +122,11 @@ class Units(Record):
     def with_fallback(self, others: Units, past_count: Any) -> Units:
         """These units, and others for features without a unit where ``past_count`` is above 0."""
         xp = array_namespace(self.shift, past_count)
-        lost = (self.inverse == 0) & (xp.asarray(past_count) > 0)[..., None]
-        if xp is np and not lost.any():
+        is_unknown = (self.inverse == 0) & (xp.asarray(past_count) > 0)[..., None]
+        if xp is np and not is_unknown.any():
             return self
-        shift = xp.where(lost, others.shift, self.shift)
-        return Units.unchecked(shift, xp.where(lost, others.inverse, self.inverse))
+        shift = xp.where(is_unknown, others.shift, self.shift)
+        return Units.unchecked(shift, xp.where(is_unknown, others.inverse, self.inverse))
 
     @property
     def is_identity(self) -> bool:

@@ -175,8 +175,8 @@ class Mixture(StandardizedTransfer):
         state = score_task(state, state.units.convert_tasks(task), weight)
         tasks, fits = state.tasks.join(task), state.fits
         if len(tasks) > KEPT_TASKS:
-            gone, tasks = state.units.convert_tasks(tasks[:1]), tasks[1:]
-            fits = tuple(fit.replace(past=fit.retire(gone, self.constant)) for fit in fits)
+            retired, tasks = state.units.convert_tasks(tasks[:1]), tasks[1:]
+            fits = tuple(fit.replace(past=fit.retire(retired, self.constant)) for fit in fits)
         state = state.replace(tasks=tasks, fits=fits, task_count=state.task_count + 1.0)
         due = state.task_count >= state.fitted_count * (1.0 + REFIT_GROWTH)
         return self.update_fits(state) if due else state

@@ -66,19 +66,19 @@ class Fit(Record):
         size = xp.where(tasks.weight > 0, tasks.squares / xp.maximum(tasks.rounds, 1e-300), 0.0)
         rank = size.shape[-1] - 1 - ((size > 0).sum(-1, keepdims=True) * LARGE_SHARE).astype(int)
         large = xp.take_along_axis(xp.sort(size, axis=-1), rank, -1)
-        telling = (size > 0) & (size >= ROUNDING_SHARE * large)
-        order = stable_argsort(~telling)[..., :INITIAL_FIT_TASKS]
-        few = tasks.take(order)
+        informative = (size > 0) & (size >= ROUNDING_SHARE * large)
+        order = stable_argsort(~informative)[..., :INITIAL_FIT_TASKS]
+        first = tasks.take(order)
         noise, lam = task_scale(
-            Evidence.unchecked(few.gram, few.moment, few.rounds, few.squares, None)
+            Evidence.unchecked(first.gram, first.moment, first.rounds, first.squares, None)
         )
-        counts = xp.take_along_axis(telling, order, -1)
+        counts = xp.take_along_axis(informative, order, -1)
         share = counts / xp.maximum(counts.sum(-1, keepdims=True), 1)
         variance = xp.exp((share * xp.log(xp.asarray(noise) ** 2)).sum(-1))
         spread = xp.exp((share * xp.log(xp.asarray(noise) ** 2 / lam)).sum(-1)) / 2.0
         if known_noise:
             variance = known_noise**2 * xp.ones_like(spread)
-        mean = xp.zeros_like(few.moment[..., 0, :])
+        mean = xp.zeros_like(first.moment[..., 0, :])
         fit = cls.isotropic(mean, float_if_scalar(spread), float_if_scalar(variance))
         return fit, xp.asarray(counts.any(-1))
 

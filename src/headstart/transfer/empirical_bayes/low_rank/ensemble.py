@@ -79,9 +79,9 @@ def add_ensemble_scores(scores: Array, latest: Array, weight: Any, count: Any) -
     """
     xp = array_namespace(scores, latest)
     latest = clip_scores(latest, latest.max(-1, keepdims=True), MAX_DEFICIT)
-    many = xp.asarray(weight)[..., None]
+    weights = xp.asarray(weight)[..., None]
     window = xp.clip(SCORE_SHARE * xp.asarray(count), MIN_SCORE_TASKS, MAX_SCORE_TASKS)
-    new = (1.0 - 1.0 / window[..., None]) ** many * scores + many * latest
+    new = (1.0 - 1.0 / window[..., None]) ** weights * scores + weights * latest
     return new - new.max(-1, keepdims=True)
 
 
@@ -103,14 +103,15 @@ def average_prior(
     dim = mean.shape[-1]
     first, others = weights[..., :1], weights[..., 1:]
     shares = shrink_shares(count, dim)
-    whole = (others * (1.0 - shares)).sum(-1)[..., None, None]
-    even = (others * shares).sum(-1) * trace(low.covariance) / dim
-    apart = low.scale * low.mean - mean
-    spread = whole * low.covariance + even[..., None, None] * xp.eye(dim)
+    unshrunk = (others * (1.0 - shares)).sum(-1)[..., None, None]
+    isotropic = (others * shares).sum(-1) * trace(low.covariance) / dim
+    difference = low.scale * low.mean - mean
+    spread = unshrunk * low.covariance + isotropic[..., None, None] * xp.eye(dim)
     across = low.scale[..., :, None] * low.scale[..., None, :]
     total = first[..., None] * covariance + across * spread
-    between = (first * (1.0 - first))[..., None] * apart[..., :, None] * apart[..., None, :]
-    return mean + (1.0 - first) * apart, total + between
+    share = (first * (1.0 - first))[..., None]
+    between = share * difference[..., :, None] * difference[..., None, :]
+    return mean + (1.0 - first) * difference, total + between
 
 
 def low_rank_likelihoods(low: LowRank, count: Any, variance: Any, evidence: Evidence) -> Array:
@@ -125,12 +126,12 @@ def low_rank_likelihoods(low: LowRank, count: Any, variance: Any, evidence: Evid
     gram = across * evidence.gram
     values, vectors = eigh(low.covariance)
     shares = shrink_shares(count, dim)[..., :, None]
-    even = values.mean(-1)[..., None, None]
-    half = xp.sqrt((1.0 - shares) * xp.maximum(values, 0.0)[..., None, :] + shares * even)
+    isotropic = values.mean(-1)[..., None, None]
+    half = xp.sqrt((1.0 - shares) * xp.maximum(values, 0.0)[..., None, :] + shares * isotropic)
     pulled = matvec(gram, low.mean)
     surprise = (moment - pulled) / noise[..., None]
     offset = (low.mean * (2.0 * moment - pulled)).sum(-1) / (2.0 * noise)
     gram = transpose(vectors) @ gram @ vectors / noise[..., None, None]
     inner = half[..., :, None] * gram[..., None, :, :] * half[..., None, :]
-    turned = half * matvec(transpose(vectors), surprise)[..., None, :]
-    return xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, turned))
+    whitened = half * matvec(transpose(vectors), surprise)[..., None, :]
+    return xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, whitened))

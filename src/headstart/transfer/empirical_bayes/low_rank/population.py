@@ -159,8 +159,8 @@ class LowRank(Record):
         inflate = 1.0 + known / xp.maximum(xp.asarray(count) - known, known / 2.0)
         spread = inflate[..., None, None] * (w @ transpose(w))
         spread = spread + (q * variance[..., None, :]) @ transpose(q) + self.error
-        eye = xp.asarray(self.residual)[..., None, None] * xp.eye(w.shape[-2])
-        return self.replace(covariance=spread + eye)
+        isotropic = xp.asarray(self.residual)[..., None, None] * xp.eye(w.shape[-2])
+        return self.replace(covariance=spread + isotropic)
 
 
 def scale_fit(fit: Fit, scale: Array) -> Fit:

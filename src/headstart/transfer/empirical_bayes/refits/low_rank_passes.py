@@ -70,12 +70,12 @@ class LowRankSums(NamedTuple):
     directions: Any  # Σ tr (I − M)
     noise: Array  # Σ of the scores of R², in the order of ``NoiseScores``, or zeros
 
-    def rotate(self, turn: Array) -> LowRankSums:
+    def rotate(self, rotation: Array) -> LowRankSums:
         """The same sums for the loadings W Q with a rotation Q of the factors."""
         return self._replace(
-            factors=congruence(transpose(turn), self.factors),
-            cross=self.cross @ turn,
-            product=self.product @ turn,
+            factors=congruence(transpose(rotation), self.factors),
+            cross=self.cross @ rotation,
+            product=self.product @ rotation,
         )
 
 
@@ -147,14 +147,14 @@ def low_rank_step(low: LowRank, totals: LowRankSums, level: bool = False) -> Low
     information = (totals.precision + transpose(totals.precision)) / 2
     p, q = np.linalg.eigh(information)
     p = np.maximum(p, 0.0)
-    doubt = column_variances(p, low.relevance / np.asarray(low.residual), low.active).sum(-1)
+    uncertainty = column_variances(p, low.relevance / np.asarray(low.residual), low.active).sum(-1)
     lower = np.linalg.cholesky(
         (totals.factors + transpose(totals.factors)) / (2 * count) + 1e-12 * eye
     )
-    back = np.linalg.inv(lower)
+    lower_inverse = np.linalg.inv(lower)
     w = low.loadings @ lower
-    alpha = relevance(w, matvec(transpose(lower**2), doubt), low.active)
-    gradient = (totals.cross - totals.product) @ transpose(back) - w * alpha
+    alpha = relevance(w, matvec(transpose(lower**2), uncertainty), low.active)
+    gradient = (totals.cross - totals.product) @ transpose(lower_inverse) - w * alpha
     scale = low.active / np.maximum(p[:, None] + alpha, 1e-300)
     w = w + q @ (scale * (transpose(q) @ gradient))
     variance = column_variances(p, alpha, low.active)
@@ -162,9 +162,9 @@ def low_rank_step(low: LowRank, totals: LowRankSums, level: bool = False) -> Low
     known = (totals.known + transpose(totals.known)) / 2
     error, shift = mean_step(low, known, totals.total, level)
     # Around the new mean, with tasks as they are on average.
-    moved = -2.0 * totals.total @ matvec(known, shift) / count
-    moved = moved + (matvec(known, shift) ** 2).sum(-1) / count
-    excess = totals.square + moved - trace(known) + trace(known @ error @ known) / count
+    shift_term = -2.0 * totals.total @ matvec(known, shift) / count
+    shift_term = shift_term + (matvec(known, shift) ** 2).sum(-1) / count
+    excess = totals.square + shift_term - trace(known) + trace(known @ error @ known) / count
     residual = bounded_step(low.residual, excess / np.maximum(totals.curvature, 1e-300), w)
     low = low.replace(information=np.asarray(low.residual) * information)
     low = orthogonal_columns(low, w, variance, low.active, automatic=True)
@@ -260,8 +260,8 @@ class LowRankSearch:
         self.population = step_if_sound(self.before, others, self.level)
         if self.over.missing is not None:
             full, missing = self.over.missing
-            turn = factor_rotation(self.before, self.population)
-            self.over.missing = full, missing.rotate(turn)
+            rotation = factor_rotation(self.before, self.population)
+            self.over.missing = full, missing.rotate(rotation)
 
     def finish(self) -> LowRank:
         """The population with the tasks that were left out: the last step once more, with them."""
