@@ -13,22 +13,6 @@ import numpy.typing as npt
 
 from headstart.errors import InputError
 
-__all__ = [
-    "dimension",
-    "entries",
-    "errors_at",
-    "finite_array",
-    "flag",
-    "fraction",
-    "integer",
-    "non_negative",
-    "one_of",
-    "positive",
-    "real",
-    "shaped_array",
-    "task_name",
-]
-
 Array = npt.NDArray[np.floating[Any]]
 
 MAX_FEATURES = 2**20  # features: the Gram matrix would take 8 TB

@@ -19,21 +19,6 @@ from headstart import checks
 from headstart.arrays import along_batch, array_namespace, float_if_scalar
 from headstart.errors import InputError
 
-__all__ = [
-    "Array",
-    "Record",
-    "check_like",
-    "combine",
-    "draft_class",
-    "flatten",
-    "outline",
-    "reset_inherited",
-    "restore",
-    "select",
-    "set_read_only",
-    "types_in",
-]
-
 Array = npt.NDArray[np.floating[Any]]
 
 

@@ -21,8 +21,6 @@ from headstart.model.own_noise import reward_dof
 from headstart.records import Array
 from headstart.rules import Rule
 
-__all__ = ["REWARD_MODELS", "Binary", "RewardModel", "reward_model"]
-
 WANT_BINARY = "0 or 1, or a boolean, with reward='binary'"
 Interval = tuple[Array, Array, Array]  # expected rewards, and the ends of their intervals
 

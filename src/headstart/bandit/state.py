@@ -29,8 +29,6 @@ from headstart.random import Stream, Streams
 from headstart.records import Array
 from headstart.rules import Rule
 
-__all__ = ["BanditState"]
-
 MAX_FITS = 4  # of a task that is closed, before other calls have to wait for the last one
 
 

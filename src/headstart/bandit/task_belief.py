@@ -17,8 +17,6 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, select
 from headstart.transfer import Transfer
 
-__all__ = ["LoneTask", "is_refit_due", "next_belief", "rebuilt_belief", "refresh_count"]
-
 
 class LoneTask(NamedTuple):
     """What the belief of a task rests on while it alone determines the scale of θ and of the noise.

@@ -18,8 +18,6 @@ from headstart.features.sizes import UsualSizes
 from headstart.features.transformer import AnyEncoder, encoder_of
 from headstart.records import Array
 
-__all__ = ["ContextReader", "Offer"]
-
 # The usual sizes are computed at offers 1, 2, 4, …, and at the first ones where values were few;
 # after these, every second time if they are known.
 FIRST_OFFERS = 16

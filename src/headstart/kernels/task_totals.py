@@ -15,8 +15,6 @@ import numpy as np
 
 from headstart.kernels.tables import REORDERED_SUMS
 
-__all__ = ["full_sums", "invert", "low_rank_sums", "padded", "prepare"]
-
 LANES = 8  # numbers of a wide register
 
 

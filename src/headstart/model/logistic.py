@@ -41,14 +41,6 @@ if TYPE_CHECKING:
     from headstart.model.base import BaseBelief
     from headstart.model.prior import Prior
 
-__all__ = [
-    "expected_probability",
-    "linearize",
-    "posterior_evidence",
-    "posterior_mode",
-    "sigmoid",
-]
-
 MIN_WEIGHT = 1e-6  # the least w
 MAX_SPREAD = 1.0  # the most s' that p̄ is computed with
 TOLERANCE = 1e-9  # of η, relative to 1 + |η|

@@ -19,8 +19,6 @@ from headstart.rules.clipping import Bounds, check_arms
 from headstart.rules.ties import Allowed, Rng, arm_mask
 from headstart.settings import Settings
 
-__all__ = ["LoopForm", "Pick", "Propensities", "Rule", "arms_left"]
-
 
 class Pick(NamedTuple):
     """The decision of a rule: arrays where the belief has batch axes, Python numbers otherwise.

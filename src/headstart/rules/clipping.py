@@ -21,8 +21,6 @@ from headstart.errors import InputError
 from headstart.records import Array
 from headstart.rules.ties import Mask
 
-__all__ = ["Bounds", "check_arms", "checked_bounds", "clip_probabilities", "select_by_probability"]
-
 Bounds = tuple[float, float] | None  # floor and ceiling of every probability
 SLACK = 1e-12  # by which rounding may exceed a bound: ten arms of at least 0.1 are fine
 

@@ -17,8 +17,6 @@ from headstart.records import Array, reset_inherited
 from headstart.settings import Settings
 from headstart.transfer.partitions import Partitions, chunks
 
-__all__ = ["TaskStructure", "Transfer"]
-
 
 class TaskStructure(NamedTuple):
     """What a transfer has learned of how tasks differ, for reports."""

@@ -35,8 +35,6 @@ from headstart.subspace import Components, Moments, with_fixed_signs
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
 
-__all__ = ["Estimates", "inverse_sqrt", "isotropic_root", "plug_in_lambda", "prior_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Estimates(Record):

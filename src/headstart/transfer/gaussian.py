@@ -15,8 +15,6 @@ from headstart.small_matrices import eigh
 from headstart.transfer.base import TaskStructure, Transfer, checked_evidence
 from headstart.transfer.estimates import Estimates, isotropic_root, prior_of
 
-__all__ = ["Gaussian"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Gaussian(Transfer):

@@ -27,8 +27,6 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, Record, combine
 from headstart.small_matrices import eigh
 
-__all__ = ["NoiseScale", "Spectrum", "task_ridge", "task_scale"]
-
 SUFFICIENT_DOF = 20.0  # residual degrees of freedom at which least squares is trusted
 MIN_VARIANCE_SHARE = 1e-6  # the least R², as a share of the marginal estimate
 RANK_TOLERANCE = 1e-10  # eigenvalues of a gram below this share of the largest count as zero

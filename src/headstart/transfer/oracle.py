@@ -19,8 +19,6 @@ from headstart.transfer.base import TaskStructure, Transfer, checked_evidence
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.noise import NoiseScale
 
-__all__ = ["Oracle"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Oracle(Transfer):

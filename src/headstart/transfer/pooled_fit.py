@@ -16,8 +16,6 @@ from headstart.transfer.base import Transfer
 from headstart.transfer.partitions import Partitions
 from headstart.transfer.standardize import Standardization
 
-__all__ = ["PooledFit", "fit_standardized", "pool"]
-
 
 class PooledFit(NamedTuple):
     """A fit of tasks.

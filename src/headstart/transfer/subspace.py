@@ -24,8 +24,6 @@ from headstart.theory import (
 from headstart.transfer.base import TaskStructure, Transfer, check_number_or_name
 from headstart.transfer.estimates import Estimates, inverse_sqrt, plug_in_lambda, prior_of
 
-__all__ = ["Subspace"]
-
 LAMBDAS = ("plug-in", "theory", "paper")
 RANKS = ("log-gap", "ungated", "paper")
 PCAS = ("corrected", "exact", "ccipca", "paper")

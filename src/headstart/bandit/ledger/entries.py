@@ -17,16 +17,6 @@ from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, packed_size
 from headstart.records import Array
 
-__all__ = [
-    "MAX_REWARDS",
-    "MAX_ROUNDS",
-    "CachedTask",
-    "ChoiceWindow",
-    "Round",
-    "TaskEntries",
-    "TaskEntry",
-]
-
 Round = tuple[Array, float, bool]  # context, reward, forced
 
 BLOCK_ROUNDS = 32  # pending rounds that are added to the evidence at a time

@@ -29,8 +29,6 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 
-__all__ = ["CachedPrior", "FoldJob", "PriorState", "StartingFit", "has_grown"]
-
 MAX_RUNNING = 64  # running tasks that count, at most
 MIN_REMOVALS = 64  # removals, or as many as there are closed tasks, after which rounding adds up
 EXACT_REMOVALS = 4  # times as many where no digits are lost

@@ -41,8 +41,6 @@ from headstart.transfer.pooled_fit import PooledFit, fit_standardized, pool
 from headstart.transfer.standardize import Standardization
 from headstart.transfer.task_order import ordered_partitions
 
-__all__ = ["fit_rows"]
-
 
 class Columns(NamedTuple):
     """The columns of a frame, or of a dict of arrays, by name."""

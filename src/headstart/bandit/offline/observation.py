@@ -25,17 +25,6 @@ from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, find_fault
 from headstart.records import Array
 
-__all__ = [
-    "add_task_evidence",
-    "decay_weights",
-    "linearized_sums",
-    "observe_rounds",
-    "read_rewards",
-    "read_weights",
-    "replay_entry",
-    "weighted_sums",
-]
-
 MIN_WEIGHT = 1.0 / MAX_VALUE  # of a round that counts
 MAX_SUM = MAX_VALUE**2  # of the entries of evidence
 

@@ -21,8 +21,6 @@ import numpy as np
 
 from headstart.records import Array
 
-__all__ = ["Offers"]
-
 
 class Offers:
     """The numbers of offers by item.

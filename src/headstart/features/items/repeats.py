@@ -15,8 +15,6 @@ from __future__ import annotations
 import operator
 from typing import Any, NamedTuple
 
-__all__ = ["Repeats", "effective_count", "own_share"]
-
 PRIOR_REPEATS = 10.0  # repeats that count for ρ = 0
 MAX_RHO = 0.999
 

@@ -20,8 +20,6 @@ import numpy as np
 from headstart import checks
 from headstart.records import Array
 
-__all__ = ["RANK", "Loading", "initial_vectors"]
-
 RANK = 4
 INITIAL_SIZE = 0.1  # root mean square of the entries of E₀
 

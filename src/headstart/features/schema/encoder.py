@@ -18,8 +18,6 @@ from headstart.features.schema.rows import ActionRows, ActionSpec, action_label,
 from headstart.features.schema.schema import Schema
 from headstart.records import Array, set_read_only
 
-__all__ = ["EncodedRows", "Encoder"]
-
 Places = npt.NDArray[np.intp]
 
 

@@ -17,8 +17,6 @@ from headstart.errors import InputError
 from headstart.features.conversion import MAX_VALUE
 from headstart.records import Array
 
-__all__ = ["Boolean", "Field", "FieldError", "Number", "Values", "Vector", "is_missing"]
-
 MAX_WIDTH = 2**16  # columns of one field
 FLOATS = {float, int, np.float64}  # types whose values NumPy converts as they are
 Values = Sequence[Any] | npt.NDArray[Any]

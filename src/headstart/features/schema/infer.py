@@ -17,8 +17,6 @@ from headstart.features.schema.fields import Field, is_missing
 from headstart.features.schema.kinds import boolean, category, number, vector
 from headstart.features.schema.schema import Schema, check_name
 
-__all__ = ["FieldReview", "Review", "propose"]
-
 MAX_LISTED = 20  # values of a category that is listed; beyond, it is hashed
 MAX_BUCKETS = 64
 MAX_WHOLE_VALUES = 6  # different whole numbers that are taken for a category with a note

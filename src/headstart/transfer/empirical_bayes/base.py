@@ -29,8 +29,6 @@ from headstart.transfer.empirical_bayes.units import ContextMoments, Units, chan
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.noise import task_ridge, task_scale
 
-__all__ = ["StandardizedTransfer"]
-
 #: Fields of a state that are never below 0.
 NON_NEGATIVE = {
     "fit.dof",

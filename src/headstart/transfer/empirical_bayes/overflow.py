@@ -14,8 +14,6 @@ from headstart.transfer.empirical_bayes.full_covariance.population import Fit, b
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 
-__all__ = ["are_bounded", "is_sound_fit", "largest_size", "sound_fit", "sound_step"]
-
 MAX_FITTED = 1e140  # a number of a fit beyond which its squares, or products with it, overflow
 MAX_ASYMMETRY = 1e-7  # of a covariance, as a share of its largest entry
 MAX_SIZE_RATIO = 1e12  # of the mean square of θ, to the largest that a task alone shows

@@ -42,14 +42,6 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = [
-    "candidate_covariances",
-    "cross_validate",
-    "rescore_ensemble",
-    "score_held_out",
-    "score_task",
-]
-
 WIDE_DIM = 256  # features from which on steps are expensive
 FOLDS = 4
 MAX_LIKELIHOOD = 1e100  # nats: more is no evidence but an overflow to come

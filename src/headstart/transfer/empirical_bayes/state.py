@@ -16,8 +16,6 @@ from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units
 
-__all__ = ["FEW_TASKS", "EmpiricalBayesState", "capacity", "slots", "thin"]
-
 MIN_KEPT_TASKS, MAX_KEPT_TASKS = 32, 256  # tasks whose evidence is kept
 KEPT_NUMBERS = 2**21  # numbers that it may take, about
 FEW_TASKS, FEW_TASKS_STEPS = 8, 6  # tasks with which the fit takes so many steps at a time

@@ -56,8 +56,6 @@ from headstart.transfer.empirical_bayes.units import ContextMoments
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.partitions import Partitions
 
-__all__ = ["EmpiricalBayes"]
-
 REFIT_SHIFT = 0.1  # of the tasks' spread: if a task out moves the fit by more, it is made anew
 
 

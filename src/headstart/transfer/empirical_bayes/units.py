@@ -26,8 +26,6 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["ContextMoments", "Units", "change_of_units"]
-
 #: A variance below this share of the mean square is rounding: the feature is constant.
 CONSTANT_SHARE = 1e-12
 #: A task whose mean square exceeds the median task's by this factor says nothing of the unit.

@@ -30,8 +30,6 @@ from headstart.transfer.empirical_bayes.refits.passes import PassSums, add_up, t
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import chunks
 
-__all__ = ["STRENGTHS", "GroupFit", "first_guess", "first_sound_fit", "group_totals"]
-
 STRENGTHS = strength.STRENGTHS[:-1]  # that are tried, as multiples of the dimension
 LLOYD_STEPS = 20
 

@@ -45,8 +45,6 @@ from headstart.transfer.mixture.groups import (
 )
 from headstart.transfer.partitions import Partitions
 
-__all__ = ["Mixture"]
-
 GROUP_COUNTS = (1, 2, 3, 4, 6, 8)  # that are tried
 REFIT_GROWTH = 1 / 16  # the fits are updated whenever tasks have grown by this share
 KEPT_TASKS = 128  # whose evidence is kept

@@ -45,17 +45,6 @@ from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = [
-    "LEVEL_VARIANCE",
-    "StepSums",
-    "covariance_step",
-    "feature_variances",
-    "fit_noise",
-    "leave_one_out",
-    "scoring_step",
-    "scoring_steps",
-]
-
 CHUNK_TASKS = 256  # tasks per batch of matrices
 EVEN_TASKS = 3.0  # tasks for which the regularising ones vary by the same along every feature
 LEVEL_VARIANCE = 100.0  # a priori, of a mean intercept of log-odds that is not shrunk

@@ -36,8 +36,6 @@ from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["Past", "subtractable_moments", "subtractable_noise"]
-
 MAX_MEAN = 1e70  # of a parameter, whose square can be summed up
 MIN_COUNT = 1e-9  # tasks: fewer are the rounding of none
 SHARE_OF_LIMIT = 0.99  # of the largest α that stays in the cone, so that not everything is used up

@@ -23,8 +23,6 @@ from headstart.records import Array, Record, combine, select
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.noise import task_scale
 
-__all__ = ["Fit", "begin_fit"]
-
 INITIAL_FIT_TASKS = 64  # tasks that a first guess is made from, at most
 LARGE_SHARE = 0.1  # of tasks whose rewards are large, by which others may be rounding
 ROUNDING_SHARE = 1e-12  # of the mean square reward of these tasks: below, rewards are rounding

@@ -38,17 +38,6 @@ from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = [
-    "TaskPosteriors",
-    "estimate_task_noise",
-    "log_likelihood",
-    "noise_likelihood",
-    "noise_variances",
-    "posteriors",
-    "task_likelihoods",
-    "task_posteriors",
-]
-
 NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
 
 

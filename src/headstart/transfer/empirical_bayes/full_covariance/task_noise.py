@@ -39,8 +39,6 @@ from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma, log_gamma
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["Residuals", "population_noise", "task_variance", "usable_residuals"]
-
 #: The degrees of freedom that are tried, and how likely each is before there are tasks.
 DOF_GRID = 2.0 ** np.arange(0.0, 10.1, 0.5)
 LOG_PRIOR = 0.3 * np.log2(DOF_GRID)

@@ -29,15 +29,6 @@ from headstart.small_matrices import eigh, gaussian_gain
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.strength import clip_scores
 
-__all__ = [
-    "CANDIDATES",
-    "add_ensemble_scores",
-    "average_prior",
-    "ensemble_weights",
-    "initial_ensemble",
-    "low_rank_likelihoods",
-]
-
 #: ν of the low-rank candidates.
 SHRINKAGES = np.array([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])
 CANDIDATES = 1 + len(SHRINKAGES)

@@ -86,8 +86,6 @@ from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["fit_low_rank", "leave_one_out", "sweep_loadings", "sweep_mean"]
-
 MIN_SIGNAL = 0.3  # the least ‖W_c‖², as a share of what it is uncertain by
 MAX_SIGNAL = 1e12  # of a column, more than which says nothing
 MIN_FACTOR_SHARE = 1e-12  # the least second moment of a factor, as a share of all

@@ -38,8 +38,6 @@ from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["MarginalResiduals", "NoiseScores", "marginal_residuals", "noise_scores", "noise_step"]
-
 MIN_SHARE = 1e-3  # the least I / Σ f
 MAX_STEP = 1.0  # of log R²
 

@@ -17,8 +17,6 @@ from headstart.records import Array, Record
 from headstart.small_matrices import eigh
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 
-__all__ = ["LowRank", "column_variances", "scale_fit", "start_low_rank"]
-
 MAX_RANK = 16  # columns of W, at most
 MIN_RESIDUAL_SHARE = 1e-6  # the least σ², as a share of the largest variance
 RESIDUAL_START = 0.1  # σ² to start from, as a share of the usual variance outside W

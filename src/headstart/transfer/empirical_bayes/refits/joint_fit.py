@@ -25,8 +25,6 @@ from headstart.transfer.partitions import Partitions
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = ["fit_roughly", "fit_together"]
-
 FIRST_STEPS = 12  # of scoring, before the test of convergence
 MAX_REPEATS, MAX_WIDE_REPEATS = 40, 4  # of two more steps each, with few and with many features
 CONVERGED = 1e-9  # the change of the covariance, as a share of its largest entry

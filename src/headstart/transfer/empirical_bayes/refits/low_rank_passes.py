@@ -50,8 +50,6 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
 from headstart.transfer.empirical_bayes.refits.passes import Look, Passes, counting_noise
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["LowRankSearch", "LowRankSums", "column_doubts", "low_rank_step", "low_rank_totals"]
-
 FIRST_NOISE_STEPS = 4  # on the first tasks, where tasks are short
 
 

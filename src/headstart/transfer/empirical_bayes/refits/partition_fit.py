@@ -54,8 +54,6 @@ from headstart.transfer.partitions import Partitions, chunks
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = ["compiled_totals", "fit_partitions", "partition_totals"]
-
 SCORING_STEPS = {5, 11, 12, 15, 17, 19}  # after which strengths are scored
 LOOPS = "headstart.kernels.task_totals"
 WORK_PER_ROW = 64  # products of features that are as much work as a row of a log

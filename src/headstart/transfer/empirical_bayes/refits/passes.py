@@ -55,15 +55,6 @@ from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions
 
-__all__ = [
-    "PassSums",
-    "Passes",
-    "add_up",
-    "counting_noise",
-    "step_from_totals",
-    "task_totals",
-]
-
 FIRST_FIT_TASKS = 512  # tasks that the first fit is made from
 SUBSET_TASKS = 2048  # tasks that it is improved on: a few
 MORE_TASKS = 4.0  # times √(n d): tasks that then stand for all
