@@ -136,7 +136,7 @@ def integer(name: str, value: object, minimum: int = 0, maximum: int | None = No
 
 
 def dimension(value: object) -> int:
-    """A number of features; a matrix of so many rows and columns must be thinkable.
+    """A number of features, at most :data:`MAX_FEATURES`.
 
     >>> dimension(2**31)
     Traceback (most recent call last):

@@ -67,7 +67,7 @@ class RewardModel:
     ) -> tuple[Array, Any]:
         """The round of the linear model that stands for a context and a reward as read.
 
-        With a ``weight`` it stands for so many of them.
+        A ``weight`` of w counts the reward w times.
         """
         root = math.sqrt(weight)
         return root * x, root * r

@@ -105,7 +105,7 @@ def is_refit_due(rewards: int) -> bool:
 
 
 def refresh_count(count: int) -> int:
-    """How often a running task takes a new prior in so many choices: after 8, 32, 128, … of them.
+    """How often a running task takes a new prior in ``count`` choices: after 8, 32, 128, … of them.
 
     >>> [count for count in range(1, 600) if refresh_count(count) > refresh_count(count - 1)]
     [8, 32, 128, 512]

@@ -62,7 +62,7 @@ def rounds_before_noise(dof: Any, dim: int) -> Any:
 
 
 def is_noise_due(dof: Any, dim: int, rounds: Any) -> Any:
-    """Whether a task with ν has its own R, and it is estimated from so many rewards."""
+    """Whether a task with ν has its own R, and ``rounds`` rewards suffice to estimate it."""
     return has_own_noise(dof) & (rounds >= rounds_before_noise(dof, dim))
 
 

@@ -59,7 +59,7 @@ class LoopForm(NamedTuple):
         return ("ucb", "thompson", "uniform").index(self.kind)
 
     def forced_rounds(self, rounds: int) -> int:
-        """How many of so many rounds are forced, from the first on: all, if it is uniform."""
+        """How many of a task's first ``rounds`` rounds are forced; all of a uniform rule."""
         return rounds if self.kind == "uniform" else min(self.forced, rounds)
 
 

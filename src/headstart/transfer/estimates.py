@@ -241,8 +241,8 @@ def ridge_estimate(evidence: Evidence, ridge: float) -> RidgeEstimate:
 def ridge_is_negligible(gram: Array, ridge: float) -> Any:
     """Whether a ridge is too small to be added to each of these grams.
 
-    The values of another library's arrays may not be there yet. For these a gram's trace is taken
-    to be 100,000 or less: contexts no longer than 1, and so many rounds.
+    While JAX compiles, arrays have no values: there a gram's trace is taken to be 100,000 or less,
+    which contexts no longer than 1 reach in 100,000 rounds.
     """
     size: Any = trace(gram) if array_namespace(gram) is np else 1e5
     return np.logical_not(ridge > 1e-9 * size)
@@ -282,7 +282,7 @@ def prior_of(
 ) -> Prior:
     """A prior; its fields are checked if they are NumPy's.
 
-    The values of another library's arrays may not be there yet.
+    While JAX compiles, arrays have no values.
     """
     if array_namespace(mean, root) is np:
         return Prior(mean, root, noise, bias, printed_bias, noise_dof)

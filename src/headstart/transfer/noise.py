@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,7 @@ MIN_VARIANCE_SHARE = 1e-6  # the least R², as a share of the marginal estimate
 RANK_TOLERANCE = 1e-10  # eigenvalues of a gram below this share of the largest count as zero
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Spectrum(Record):
+class Spectrum(NamedTuple):
     """The eigendecomposition of a task's gram, from which its estimates follow cheaply.
 
     ``values`` are the eigenvalues, ``vectors`` the eigenvectors as columns, ``moment`` the moment
@@ -50,7 +49,7 @@ class Spectrum(Record):
         xp = array_namespace(evidence.gram)
         values, vectors = eigh(evidence.gram)
         moment = matvec(transpose(vectors), evidence.moment)
-        return cls.unchecked(xp.maximum(values, 0.0), vectors, moment)
+        return cls(xp.maximum(values, 0.0), vectors, moment)
 
     def inverse(self, lam: float) -> Array:
         """1/(g + λ) by direction; with λ = 0 the pseudo-inverse."""

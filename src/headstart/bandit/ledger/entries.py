@@ -40,7 +40,7 @@ class ChoiceWindow(NamedTuple):
         return number < self.start or bool(self.learned_bits >> (number - self.start) & 1)
 
     def advance(self, count: int) -> ChoiceWindow:
-        """The window without its oldest choices, so many of them."""
+        """The window without its ``count`` oldest choices."""
         if count <= 0:
             return self
         return ChoiceWindow(self.epoch, self.start + count, self.learned_bits >> count)

@@ -44,7 +44,7 @@ class Gain(Record):
     rounds, tasks
         The length of the task, and how many tasks the prior was learned from.
     times, curves
-        The same three regrets after so many rounds: shapes ``(n,)`` and ``(3, n)``.
+        Numbers of rounds, and the same three regrets after each: shapes ``(n,)`` and ``(3, n)``.
     """
 
     saved: float
@@ -265,7 +265,7 @@ class Simulation(NamedTuple):
         return self.level + both + joint - (one @ self.intercept_row) * (other @ self.intercept_row)
 
     def run(self, rounds: float, tasks: float) -> tuple[Array, Array, Array]:
-        """Regrets after so many rounds, shape ``(3, times, populations)``, and at random."""
+        """Times up to ``rounds``, the regrets at each of every population, and those at random."""
         dim = len(self.widths)
         many = int(np.clip(MAX_NUMBERS // dim, 16, MAX_TASKS))
         rng = np.random.default_rng(0)  # the same for all, so that differences are their own
@@ -321,13 +321,13 @@ def eigenvectors(matrix: Array) -> tuple[Array, Array]:
 
 
 def learned_share(widths: Array, every: Array, rounds: float) -> Array:
-    """How far so many rounds take estimates from the prior's mean to the truth: from 0 to 1."""
+    """The share of the way from the prior's mean to θ that estimates have gone after ``rounds``."""
     information = widths * rounds / (1.0 + mean_square_width(every, rounds))
     return information / (1.0 + information)
 
 
 def mean_square_width(widths: Array, rounds: float) -> float:
-    """δ after so many rounds, from the eigenvalues of F₀ᵀ M F₀."""
+    """δ after ``rounds`` rounds, from the eigenvalues of F₀ᵀ M F₀."""
     low, high = 0.0, float(widths.sum())
     for _ in range(80):
         middle = (low + high) / 2.0

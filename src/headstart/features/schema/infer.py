@@ -104,14 +104,12 @@ def propose(
     for argument, value in (("context", context), ("ignore", ignore)):
         entries = checks.entries(argument, value, "a list of column names")
         names_of[argument] = [check_column(argument, name, columns) for name in entries]
-    for argument, name in (("task", task), ("reward", reward)):
+    roles = dict.fromkeys(names_of["ignore"], "ignored")
+    for role, name in (("task", task), ("reward", reward)):
         if name is not None:
-            check_column(argument, name, columns)
+            roles[check_column(role, name, columns)] = role
     check_name("id", id)
     names = [name for name in columns if name.strip()]
-    roles = dict.fromkeys(names_of["ignore"], "ignored")
-    roles |= {name: "task" for name in (task,) if name is not None}
-    roles |= {name: "reward" for name in (reward,) if name is not None}
     review = review_columns(columns, roles, names_of["context"], id)
     review = review._replace(notes=(*review.notes, *sample_notes))
     fields: dict[str, dict[str, Field]] = {"context": {}, "action": {}}

@@ -80,7 +80,7 @@ def is_sound(state: EmpiricalBayesState) -> Any:
     begun = (ready > 0) & (np.asarray(state.past.count) == 0)
     largest = np.where(begun, largest_size(state), np.inf) if len(state.tasks) else np.inf
     sound = is_sound_fit(state.fit, largest) & np.isfinite(low.relevance).all(-1)
-    # How irrelevant a column of loadings without any size is knows no bound.
+    # The relevance of a column of zeros is unbounded, and multiplies nothing but zeros.
     low = low.replace(relevance=np.minimum(low.relevance, MAX_FITTED))
     sound &= are_bounded((state.candidates, *flatten(low).values()), ready.ndim)
     return sound & are_covariances((low.covariance,))

@@ -247,7 +247,7 @@ def cross_validate(
 
     They are as if the latest tasks had given them.
 
-    ``sample`` stands for so many ``tasks``. The ``schedule`` says after how many steps each the
+    ``sample`` stands for ``tasks`` tasks. The ``schedule`` says after how many steps each the
     strengths are scored.
     """
     count, folds = len(sample), min(len(sample), FOLDS)

@@ -139,7 +139,7 @@ class Tasks(Record):
         )
 
     def with_empty(self, number: int) -> Tasks:
-        """These tasks, and then so many slots without weight or evidence."""
+        """These tasks, and then ``number`` slots without weight or evidence."""
         xp = array_namespace(self.gram)
 
         def extended(axis: int, part: Array) -> Array:

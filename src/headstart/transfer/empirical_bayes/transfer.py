@@ -363,7 +363,7 @@ class EmpiricalBayes(StandardizedTransfer):
             return dataclasses.replace(self, decay_tasks="auto").refit(
                 partitions.evidences(), noise
             )
-        # Whoever has so many tasks has standardized them.
+        # Callers with more tasks than that have standardized their features.
         from headstart.transfer.empirical_bayes.refits.partition_fit import fit_partitions
 
         return fit_partitions(dataclasses.replace(self, units="given"), partitions, noise)

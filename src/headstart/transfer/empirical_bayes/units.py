@@ -129,7 +129,7 @@ class Units(Record):
     @property
     def is_identity(self) -> bool:
         """Whether features are taken as they come."""
-        if array_namespace(self.shift) is not np:  # whose values may not be there yet
+        if array_namespace(self.shift) is not np:  # while JAX compiles, arrays have no values
             return False
         return bool((self.inverse == 1.0).all() and not self.shift.any())
 

@@ -223,11 +223,11 @@ class Mixture(StandardizedTransfer):
     def refit_partitions(self, partitions: Partitions, noise: float | None = None) -> MixtureState:
         """Fit very many tasks: the first of them one by one, then a few passes over all.
 
-        The first decide how many groups there are; the passes fit the mixture of so many.
+        The first decide how many groups there are; the passes fit the mixture with that number.
         """
         count, dim = len(partitions), partitions.dim
         large = count > passes.FIRST_FIT_TASKS
-        if self.unit_free and large:  # whoever has so many tasks has standardized them
+        if self.unit_free and large:  # callers with so many tasks have standardized their features
             return dataclasses.replace(self, units="given").refit_partitions(partitions, noise)
         rows = partitions.slice(0, min(count, passes.FIRST_FIT_TASKS))
         state: MixtureState = self.refit([Evidence.unpack(row, dim) for row in rows], noise)

@@ -234,8 +234,8 @@ def mean_variance(
         τ² = (‖estimate‖² − tr error) / tr shown
 
     ``shown`` says how far tasks have shown each direction. τ² is not below what it is uncertain by,
-    nor below ``least``. The last coefficient, if it is a ``level``, has no say, and a variance of
-    its own.
+    nor below ``least``. The last coefficient is left out if it is a ``level``, and
+    has a variance of its own.
     """
     xp = array_namespace(estimate)
     dim = estimate.shape[-1]
@@ -248,7 +248,7 @@ def mean_variance(
 
 
 def covariance_step(sums: StepSums, strength: Any) -> Array:
-    """Σ after a step from a pass, with so many regularising tasks."""
+    """Σ after a step from the sums of a pass, with ``strength`` regularising tasks."""
     xp = array_namespace(sums.root)
     strengths = xp.asarray(strength)[..., None, None]
     # The regularising tasks are no likelier the smaller Σ gets: their curvature is that of target.

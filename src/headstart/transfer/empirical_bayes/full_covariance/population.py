@@ -94,7 +94,7 @@ class Fit(Record):
         return xp.zeros_like(self.mean), self.mean_square[..., None, None] * eye
 
     def repeat(self, number: int) -> Fit:
-        """The same population so many times, along a new first axis."""
+        """``number`` copies of the population along a new first axis."""
         return combine(lambda part: np.repeat(np.asarray(part)[None], number, 0), self)
 
     def transform(self, matrix: Array) -> Fit:

@@ -131,7 +131,7 @@ def task_variance(noise: Any, dof: Any, square: Array, residual_dof: Array) -> A
 
 
 def imaginary_residuals(dof: Any, past: Any = 0.0) -> Any:
-    """How many imaginary residuals of the expected size are added to so many real ones.
+    """How many imaginary residuals of the expected size are added to ``dof`` real ones.
 
     Each of the ``past`` tasks is worth a sufficient number.
     """

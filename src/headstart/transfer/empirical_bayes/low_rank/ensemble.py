@@ -48,7 +48,7 @@ def initial_ensemble(batch: tuple[int, ...] = ()) -> Array:
 
 
 def ensemble_weights(scores: Array, count: Any) -> Array:
-    """The candidates' weights after so many tasks.
+    """The candidates' weights after ``count`` tasks.
 
     >>> ensemble_weights(initial_ensemble(), 20.0)[0].round(3)
     np.float64(0.982)
@@ -77,7 +77,7 @@ def add_ensemble_scores(scores: Array, latest: Array, weight: Any, count: Any) -
 
 
 def shrink_shares(count: Any, dim: int) -> Array:
-    """ρ of every low-rank candidate after so many tasks."""
+    """ρ of every low-rank candidate after ``count`` tasks."""
     xp = array_namespace(count)
     many = SHRINKAGES * dim
     return many / (xp.maximum(xp.asarray(count), 1e-300)[..., None] + many)

@@ -148,7 +148,7 @@ class LowRank(Record):
         )
 
     def predictive(self, count: Any) -> LowRank:
-        """The same with the covariance S that predicts a new task, after so many tasks."""
+        """The same with the covariance S that predicts a new task, after ``count`` tasks."""
         xp = array_namespace(self.mean)
         w, known = self.loadings, xp.asarray(self.directions) + 1.0
         p, q = eigh(self.information)
@@ -170,7 +170,7 @@ def scale_fit(fit: Fit, scale: Array) -> Fit:
 
 
 def start_low_rank(fit: Fit, tasks: Any, scale: Array | None = None) -> LowRank:
-    """W and σ² from the eigenvalues of a full covariance, for so many tasks.
+    """W and σ² from the eigenvalues of a full covariance, for ``tasks`` tasks.
 
     σ² starts at a tenth of the usual variance outside W. It grows within a few sweeps where it has
     to, but a direction that a large σ² has hidden does not come back. There are at least two tasks

@@ -204,7 +204,7 @@ class Search:
 
 
 def pass_function(partitions: Partitions) -> Callable[..., Sums]:
-    """The function for passes over so many tasks with so many features."""
+    """The function that sums up the tasks of these partitions, compiled or not."""
     work = len(partitions) * partitions.dim**2 // WORK_PER_ROW
     return partition_totals if forms.load_if_worth(LOOPS, work) is None else compiled_totals
 

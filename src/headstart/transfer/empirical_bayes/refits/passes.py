@@ -7,9 +7,9 @@ stands still, so both find the same one; near it, and a fit to a few hundred tas
 are their steps. (What the mean is uncertain by is shared out among tasks by their average, which
 with hundreds of them makes no difference.)
 
-A pass over all tasks is dear, so only one is made (:class:`Passes`). The fit is first made to a few
-tasks alone. Then there are sums S over m tasks and T over all n, both at the μ₀, Σ₀ that this fit
-has found, and those over all tasks at another μ, Σ are about
+A pass over all tasks takes long, so only one is made (:class:`Passes`). The fit is first made to a
+few tasks alone. Then there are sums S over m tasks and T over all n, both at the μ₀, Σ₀ of this
+fit, and those over all tasks at another μ, Σ are about
 
     T(μ, Σ) ≈ T(μ₀, Σ₀) + n/m · (S(μ, Σ) − S(μ₀, Σ₀)),
 
