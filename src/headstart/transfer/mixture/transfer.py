@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.arrays import attempt
+from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
@@ -275,6 +276,17 @@ class Mixture(StandardizedTransfer):
         dof = ONE_NOISE if state.known_noise else fit.dof
         parts = Prior(mean, root, noise=noise, noise_dof=dof)
         return MixturePrior(parts, mixture.log_weights)
+
+    def check_state(self, state: MixtureState) -> None:
+        """Refuse weights, variances and degrees of freedom that groups of tasks cannot have."""
+        super().check_state(state)
+        for place, mixture in enumerate(state.fits):
+            name, logs = f"state.fits.{place}", mixture.log_weights
+            if not logs.size or not abs(np.exp(np.minimum(logs, 1.0)).sum() - 1.0) <= 1e-6:
+                raise InputError(f"{name} must have weights that add up to 1; got others")
+            for field in ("noise_variance", "dof"):
+                if not (np.asarray(getattr(mixture.fit, field)) > 0).all():
+                    raise InputError(f"{name}.fit.{field} must be above 0; got less")
 
     def explain(self, state: MixtureState) -> TaskStructure:
         """How many groups there are, and how large."""
