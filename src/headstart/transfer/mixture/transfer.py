@@ -253,10 +253,10 @@ class Mixture(StandardizedTransfer):
         self, state: MixtureState, partitions: Partitions, strength: float, mixture: GroupFit
     ) -> GroupFit:
         """A mixture after a few passes over all tasks."""
-        before, over = mixture, Passes(partitions, group_totals)
+        before, passes_over_all = mixture, Passes(partitions, group_totals)
         strengths = np.full(mixture.groups, strength)
-        for look in [*FEW_STEPS, *over.further_steps]:
-            (totals,) = over.sums(look, mixture)
+        for subset in [*FEW_STEPS, *passes_over_all.further_steps]:
+            (totals,) = passes_over_all.sums(subset, mixture)
             before, size = mixture, mixture.size(totals.count)
             fit, sums = step_from_totals(
                 before.fit, totals, strengths, state.known_noise, size, self.has_level

@@ -68,11 +68,11 @@ def fit_together(
             break
     for _ in range(LOW_RANK_UPDATES):
         state = transfer.update_fit(state, steps=1)
-    over = max(len(tasks) - capacity(first.dim), 0)
-    if over:
+    excess = max(len(tasks) - capacity(first.dim), 0)
+    if excess:
         tasks = tasks.replace(**state.tasks.take(np.argsort(order, -1)).noise_fields())
-        state = state.replace(past=transfer.retire(state, tasks[:over]))
-    return state.replace(tasks=tasks[over:])
+        state = state.replace(past=transfer.retire(state, tasks[:excess]))
+    return state.replace(tasks=tasks[excess:])
 
 
 def fit_roughly(

@@ -47,7 +47,7 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
     WARM_ROUNDS,
     safe_fit,
 )
-from headstart.transfer.empirical_bayes.refits.passes import Look, Passes, counting_noise
+from headstart.transfer.empirical_bayes.refits.passes import Passes, Subset, counting_noise
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 FIRST_NOISE_STEPS = 4  # on the first tasks, where tasks are short
@@ -182,7 +182,7 @@ class LowRankSearch:
 
     Parameters
     ----------
-    over
+    passes
         The passes over all tasks, which sum for the full covariance and for this population.
     fit
         The population with a full covariance.
@@ -206,9 +206,9 @@ class LowRankSearch:
     noise: Any
 
     def __init__(
-        self, over: Passes, fit: Fit, first: Tasks, known_noise: float, level: bool = False
+        self, passes: Passes, fit: Fit, first: Tasks, known_noise: float, level: bool = False
     ) -> None:
-        self.over, self.noise, self.level = over, None, level
+        self.passes, self.noise, self.level = passes, None, level
         past = Past.zero(fit.mean.shape[-1])
         first = first.replace(noise_variance=counting_noise(fit, first))
         low = start_low_rank(fit, float(len(first)))
@@ -236,12 +236,12 @@ class LowRankSearch:
         """The population with a full covariance, with s² where this one tells it."""
         return fit if self.noise is None else fit.replace(noise_variance=self.noise)
 
-    def arguments(self, look: Look) -> tuple[LowRank, bool]:
+    def arguments(self, subset: Subset) -> tuple[LowRank, bool]:
         """The population for the next pass, and whether it is to score the noise.
 
         Its information is that of as many tasks as the pass will stand for.
         """
-        tasks = self.over.stands_for(look) if look is not Look.ALL else len(self.over.partitions)
+        tasks = self.passes.stands_for(subset)
         information = self.population.information * (tasks / self.tasks)
         self.population, self.tasks = self.population.replace(information=information), tasks
         return self.population, self.tells_noise
@@ -256,10 +256,10 @@ class LowRankSearch:
         if self.tells_noise:
             self.noise = noise_after_step(fit, totals).noise_variance
         self.population = step_if_sound(self.before, others, self.level)
-        if self.over.missing is not None:
-            full, missing = self.over.missing
+        if self.passes.correction is not None:
+            full, low_rank = self.passes.correction
             rotation = factor_rotation(self.before, self.population)
-            self.over.missing = full, missing.rotate(rotation)
+            self.passes.correction = full, low_rank.rotate(rotation)
 
     def finish(self) -> LowRank:
         """The population with the tasks that were left out: the last step once more, with them."""

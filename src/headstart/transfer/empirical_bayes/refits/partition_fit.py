@@ -32,9 +32,9 @@ from headstart.transfer.empirical_bayes.refits.passes import (
     FEW_STEPS,
     LOW_RANK_STEPS,
     NOISY_FACTOR,
-    Look,
     Passes,
     PassSums,
+    Subset,
     add_up,
     past_from_totals,
     step_from_totals,
@@ -66,7 +66,7 @@ def fit_partitions(
 ) -> EmpiricalBayesState:
     """The state of the tasks of partitions.
 
-    The populations are fitted to the first few thousand tasks, and then corrected by one look at
+    The populations are fitted to the first few thousand tasks, and then corrected by one pass over
     all of them (:class:`~headstart.transfer.empirical_bayes.refits.passes.Passes`).
     """
     count, dim = len(partitions), partitions.dim
@@ -78,12 +78,12 @@ def fit_partitions(
     if not state.ready:  # no reward at all
         return state.replace(task_count=float(count), fitted_count=float(count))
     search = Search(transfer, partitions, start, state.fit)
-    for step, look in enumerate(FEW_STEPS):
-        search.step(look, step in SCORING_STEPS)
+    for step, subset in enumerate(FEW_STEPS):
+        search.step(subset, step in SCORING_STEPS)
     if transfer.low_rank:
         search.fit_low_rank(first)
-    for step, look in enumerate(search.over.further_steps, len(FEW_STEPS)):
-        search.step(look, step in SCORING_STEPS)
+    for step, subset in enumerate(search.passes.further_steps, len(FEW_STEPS)):
+        search.step(subset, step in SCORING_STEPS)
     return search.finish(state)
 
 
@@ -106,7 +106,7 @@ class Search:
         count, dim = len(partitions), partitions.dim
         self.held_rows = partitions.slice(count - min(capacity(dim), count // 4), count)
         self.transfer, self.start, self.count, self.dim = transfer, start, count, dim
-        self.over = Passes(partitions, pass_function(partitions))
+        self.passes = Passes(partitions, pass_function(partitions))
         self.held = Tasks.from_batch(Evidence.unpack(self.held_rows, dim))
         self.fit, self.scores, self.support = fit, start.scores, start.support
         self.low, self.low_rank = start.low_rank, None
@@ -124,13 +124,13 @@ class Search:
             return self.start.known_noise
         return float(np.sqrt(low.noise))
 
-    def step(self, look: Look, scored: bool) -> None:
+    def step(self, subset: Subset, scored: bool) -> None:
         """A step of every population, which looks at some tasks."""
         low, arguments = self.low_rank, tuple[Any, ...]()
         if low is not None:
-            self.fit, arguments = low.with_noise(self.fit), low.arguments(look)
+            self.fit, arguments = low.with_noise(self.fit), low.arguments(subset)
         self.before = self.fit
-        totals, others = self.sums(look, self.fit, *arguments)
+        totals, others = self.sums(subset, self.fit, *arguments)
         self.totals, self.others = totals[0], others[0]
         if low is not None:
             low.step(self.fit, totals[1], others[1])
@@ -141,12 +141,12 @@ class Search:
             candidates = candidate_covariances(sums, strength, self.fit)
             self.scores, self.support = score_held_out(self.start, self.fit, candidates, self.held)
 
-    def sums(self, look: Look, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def sums(self, subset: Subset, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The sums of a pass, and those without the tasks that are held out if they are in it."""
-        sums = self.over.sums(look, *arguments)
-        if self.over.stands_for(look) < self.count:
+        sums = self.passes.sums(subset, *arguments)
+        if self.passes.stands_for(subset) < self.count:
             return sums, sums
-        held = self.over.function(self.held_rows, self.dim, *arguments)
+        held = self.passes.function(self.held_rows, self.dim, *arguments)
         return sums, combine(operator.sub, sums, held)
 
     def next_fit(self, totals: PassSums, strength: Any) -> tuple[Fit, StepSums]:
@@ -162,14 +162,14 @@ class Search:
         """Fit the low-rank population to the few, if tasks differ along any direction."""
         known, first = self.start.known_noise, first[: self.count - len(self.held)]
         level = self.transfer.has_level
-        low = LowRankSearch(self.over, self.fit, first, known, level)
+        low = LowRankSearch(self.passes, self.fit, first, known, level)
         self.low = low.population
         if not low.active:
             return
         self.low_rank = low
         for _ in range(LOW_RANK_STEPS):
             fit = low.with_noise(self.fit)
-            sums, others = self.sums(Look.FEW, fit, *low.arguments(Look.FEW))
+            sums, others = self.sums(Subset.FEW, fit, *low.arguments(Subset.FEW))
             low.step(fit, sums[1], others[1])
 
     def finish(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
