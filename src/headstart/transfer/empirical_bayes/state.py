@@ -133,6 +133,6 @@ def capacity(dim: int) -> int:
     return int(np.clip(KEPT_NUMBERS // dim**2, MIN_KEPT_TASKS, MAX_KEPT_TASKS))
 
 
-def thin(tasks: Tasks) -> Tasks:
-    """At most as many tasks as are kept, evenly spaced."""
+def evenly_spaced(tasks: Tasks) -> Tasks:
+    """Evenly spaced tasks, at most as many as are kept of any."""
     return tasks[:: max(1, len(tasks) // MAX_KEPT_TASKS)][:MAX_KEPT_TASKS]

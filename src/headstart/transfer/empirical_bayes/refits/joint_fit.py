@@ -18,7 +18,7 @@ from headstart.model.evidence import Evidence
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.scoring import WIDE_DIM, cross_validate
-from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity, thin
+from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity, evenly_spaced
 from headstart.transfer.empirical_bayes.tasks import Tasks, canonical_order
 from headstart.transfer.partitions import Partitions
 
@@ -56,7 +56,9 @@ def fit_together(
         tasks = tasks.replace(weight=tasks.weight * np.exp(-age / transfer.decay_tasks))
     order = canonical_order(tasks)
     arranged = tasks.take(order)
-    scores, ensemble, support = cross_validate(transfer, state, thin(arranged), len(arranged))
+    scores, ensemble, support = cross_validate(
+        transfer, state, evenly_spaced(arranged), len(arranged)
+    )
     state = state.replace(scores=scores, ensemble=ensemble, support=support)
     count = float_if_scalar(np.full(first.batch, float(len(listed))))
     state = state.replace(tasks=arranged, task_count=count)

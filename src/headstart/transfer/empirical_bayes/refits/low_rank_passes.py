@@ -89,7 +89,9 @@ def low_rank_totals(
     precision, moment, weight = given
     w, each = low.loadings, weight[..., None, None]
     a = moment - symmetric_matvec(precision, low.mean)
-    m = projected_inverse(precision, w, 1.0 + trace(precision)[..., None] * column_doubts(low))
+    m = projected_inverse(
+        precision, w, 1.0 + trace(precision)[..., None] * column_uncertainties(low)
+    )
     z = matvec(m, matvec(transpose(w), a))
     second = m + z[..., :, None] * z[..., None, :]
     h, v, m = woodbury(precision, w, a)  # with the factors integrated out
@@ -112,7 +114,7 @@ def low_rank_totals(
     )
 
 
-def column_doubts(low: LowRank) -> Array:
+def column_uncertainties(low: LowRank) -> Array:
     """Σ_j Var[c, j] p_j / Σ_j p_j of every column of W.
 
     Times tr A_i it is t_i diag_c(Σ_j Var[c, j] p_j / N) with t_i = tr A_i / mean tr A.
@@ -228,7 +230,7 @@ class LowRankSearch:
         return bool(self.population.active.any())
 
     @property
-    def tells_noise(self) -> bool:
+    def estimates_noise(self) -> bool:
         """Whether s² is that of this population."""
         return self.noise is not None
 
@@ -244,7 +246,7 @@ class LowRankSearch:
         tasks = self.passes.stands_for(subset)
         information = self.population.information * (tasks / self.tasks)
         self.population, self.tasks = self.population.replace(information=information), tasks
-        return self.population, self.tells_noise
+        return self.population, self.estimates_noise
 
     def step(self, fit: Fit, totals: LowRankSums, others: LowRankSums) -> None:
         """One step from the sums of a pass with the population and a fit.
@@ -253,7 +255,7 @@ class LowRankSearch:
         the population predicts.
         """
         self.before, self.totals = self.population, totals
-        if self.tells_noise:
+        if self.estimates_noise:
             self.noise = noise_after_step(fit, totals).noise_variance
         self.population = step_if_sound(self.before, others, self.level)
         if self.passes.correction is not None:

@@ -25,7 +25,7 @@ from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.low_rank_passes import (
     LowRankSearch,
     LowRankSums,
-    column_doubts,
+    column_uncertainties,
     low_rank_totals,
 )
 from headstart.transfer.empirical_bayes.refits.passes import (
@@ -120,7 +120,7 @@ class Search:
     def known_noise(self) -> float:
         """R where it is given, or where the low-rank population tells it."""
         low = self.low_rank
-        if low is None or not low.tells_noise:
+        if low is None or not low.estimates_noise:
             return self.start.known_noise
         return float(np.sqrt(low.noise))
 
@@ -249,7 +249,7 @@ def compiled_totals(
         loops.padded(low.mean),
         loops.padded(low.loadings[:, active]),
         float(low.residual),
-        column_doubts(low)[active],
+        column_uncertainties(low)[active],
         MAX_INFORMATION,
         loops.padded(low.error, 2) if scores_noise else np.zeros((0, 0)),
         noise,
