@@ -133,18 +133,18 @@ class Units(Record):
             return False
         return bool((self.inverse == 1.0).all() and not self.shift.any())
 
-    def convert_gram(self, gram: Array, extra: int = 0) -> Array:
-        """T Gram Tᵀ; ``extra`` axes stand between the batch axes and the matrix."""
-        shift, inverse = self.with_axes(extra)
+    def convert_gram(self, gram: Array) -> Array:
+        """T Gram Tᵀ, of one matrix or of several for each batch element."""
+        shift, inverse = self.with_axes(gram.ndim - 1 - self.shift.ndim)
         if array_namespace(shift) is not np or shift.any():
             across = gram[..., -1] - 0.5 * gram[..., -1, -1, None] * shift
             product = across[..., :, None] * shift[..., None, :]
             gram = gram - (product + transpose(product))
         return gram * (inverse[..., :, None] * inverse[..., None, :])
 
-    def convert_moment(self, moment: Array, extra: int = 0) -> Array:
-        """T moment."""
-        shift, inverse = self.with_axes(extra)
+    def convert_moment(self, moment: Array) -> Array:
+        """T moment, of one vector or of several for each batch element."""
+        shift, inverse = self.with_axes(moment.ndim - self.shift.ndim)
         return (moment - moment[..., -1:] * shift) * inverse
 
     def with_axes(self, extra: int) -> tuple[Array, Array]:
@@ -170,7 +170,7 @@ class Units(Record):
         """Many tasks' evidence in these units."""
         if self.is_identity:
             return tasks
-        gram, moment = self.convert_gram(tasks.gram, 1), self.convert_moment(tasks.moment, 1)
+        gram, moment = self.convert_gram(tasks.gram), self.convert_moment(tasks.moment)
         return tasks.replace(gram=gram, moment=moment)
 
     def to_original(self, mean: Array, root: Array) -> tuple[Array, Array]:
