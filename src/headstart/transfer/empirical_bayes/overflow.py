@@ -132,8 +132,7 @@ def first_guess(state: EmpiricalBayesState) -> EmpiricalBayesState:
     """A state whose population is the first guess from its tasks."""
     tasks = state.units.convert_tasks(state.tasks)
     fit, ready = begin_fit(state.fit, state.ready, tasks, state.known_noise)
-    ones = np.ones_like(np.asarray(fit.noise_variance))
-    fit = select(np.asarray(ready) > 0, fit, Fit.isotropic(np.zeros_like(fit.mean), ones, ones))
+    fit = fit.where_ready(ready)
     fit = fit.replace(covariance=np.minimum(fit.covariance, MAX_FITTED))
     number = state.candidates.shape[-3]
     none = float_if_scalar(np.zeros_like(np.asarray(state.ready)))

@@ -286,9 +286,7 @@ class EmpiricalBayes(StandardizedTransfer):
             keep_noise=keep_noise & (xp.asarray(state.ready) > 0),
             free_intercept=self.free_intercept,
         )
-        ones = xp.ones_like(strength)
-        unknown = Fit.isotropic(xp.zeros_like(fit.mean), ones, ones)
-        fit = select(xp.asarray(ready) > 0, fit, unknown)
+        fit = fit.where_ready(ready)
         low, restarted = state.low_rank, state.restarted_count
         if low_rank:
             scale = feature_scale(fit, sums, not self.unit_free)

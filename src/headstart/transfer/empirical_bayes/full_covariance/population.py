@@ -105,6 +105,13 @@ class Fit(Record):
             error=congruence(matrix, self.error),
         )
 
+    def where_ready(self, ready: Any) -> Fit:
+        """The same population, or N(0, I) with R = 1 where no reward has determined the scale."""
+        xp = array_namespace(self.mean)
+        ones = xp.ones_like(xp.asarray(self.noise_variance))
+        unknown = Fit.isotropic(xp.zeros_like(self.mean), ones, ones)
+        return select(xp.asarray(ready) > 0, self, unknown)
+
     def differs_from(self, other: Fit, share: float) -> bool:
         """Whether another fit is away by more than a share of the tasks' spread."""
         spread = np.diagonal(self.covariance, axis1=-2, axis2=-1)
