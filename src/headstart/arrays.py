@@ -13,23 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "along_batch",
-    "apply_if",
-    "array_namespace",
-    "attempt",
-    "congruence",
-    "control_flow",
-    "float_if_scalar",
-    "matvec",
-    "max_abs",
-    "norm",
-    "repeat",
-    "stable_argsort",
-    "trace",
-    "transpose",
-]
-
 
 def array_namespace(*arrays: Any) -> Any:
     """The module whose functions compute with these arrays.

@@ -13,22 +13,6 @@ import numpy.typing as npt
 
 from headstart.errors import InputError
 
-__all__ = [
-    "dimension",
-    "entries",
-    "errors_at",
-    "finite_array",
-    "flag",
-    "fraction",
-    "integer",
-    "non_negative",
-    "one_of",
-    "positive",
-    "real",
-    "shaped_array",
-    "task_name",
-]
-
 Array = npt.NDArray[np.floating[Any]]
 
 MAX_FEATURES = 2**20  # features: the Gram matrix would take 8 TB
@@ -152,7 +136,7 @@ def integer(name: str, value: object, minimum: int = 0, maximum: int | None = No
 
 
 def dimension(value: object) -> int:
-    """A number of features; a matrix of so many rows and columns must be thinkable.
+    """A number of features, at most :data:`MAX_FEATURES`.
 
     >>> dimension(2**31)
     Traceback (most recent call last):

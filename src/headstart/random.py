@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from headstart import checks
 
-__all__ = ["CannotStack", "StackedStreams", "Stream", "Streams", "seed_as_integer"]
-
 if TYPE_CHECKING:
     Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
 

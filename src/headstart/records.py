@@ -19,21 +19,6 @@ from headstart import checks
 from headstart.arrays import along_batch, array_namespace, float_if_scalar
 from headstart.errors import InputError
 
-__all__ = [
-    "Array",
-    "Record",
-    "check_like",
-    "combine",
-    "draft_class",
-    "flatten",
-    "outline",
-    "reset_inherited",
-    "restore",
-    "select",
-    "set_read_only",
-    "types_in",
-]
-
 Array = npt.NDArray[np.floating[Any]]
 
 
@@ -305,14 +290,14 @@ shape (5, 3) and type float64
     if not parts:
         check_leaf(state, template, name)
         return
-    found: dict[str, Any] = dict(child_items(state))
-    if type(state) is not type(template) or found.keys() != parts.keys():
+    children: dict[str, Any] = dict(child_items(state))
+    if type(state) is not type(template) or children.keys() != parts.keys():
         raise checks.refuse(name, f"a {type(template).__name__} as this transfer makes them", state)
-    for part, child in found.items():
+    for part, child in children.items():
         check_like(child, parts[part], f"{name}.{part}")
     several = {
         length
-        for part, child in found.items()
+        for part, child in children.items()
         if isinstance(parts[part], np.ndarray)
         for length, usual in zip(child.shape, parts[part].shape, strict=True)
         if not usual
@@ -323,18 +308,18 @@ shape (5, 3) and type float64
 
 def check_leaf(state: Any, template: Any, name: str) -> None:
     """Refuse a number or an array that is not like another."""
-    usual, found = np.asarray(template), np.asarray(state)
+    usual, array = np.asarray(template), np.asarray(state)
     shape = tuple(length or "…" for length in usual.shape)
     want = f"an array of shape {shape}".replace("'", "") if shape else "a number"
-    fits = found.ndim == usual.ndim and all(
+    fits = array.ndim == usual.ndim and all(
         not expected or length == expected
-        for length, expected in zip(found.shape, usual.shape, strict=True)
+        for length, expected in zip(array.shape, usual.shape, strict=True)
     )
     # A number may be whole in one and not in the other; an array that is kept has its type.
-    alike = found.dtype == usual.dtype if usual.ndim else found.dtype.kind in "fiub"
+    alike = array.dtype == usual.dtype if usual.ndim else array.dtype.kind in "fiub"
     if not fits or not alike:
         raise checks.refuse(name, want, state)
-    if not np.isfinite(found).all() and np.isfinite(usual).all():
+    if not np.isfinite(array).all() and np.isfinite(usual).all():
         raise InputError(f"{name} must be finite; got a number that is not")
 
 
@@ -387,9 +372,9 @@ def combine(function: Callable[..., Any], *states: Any) -> Any:
 
 def types_in(state: object) -> dict[str, type[Any]]:
     """The record types that a nested state is made of, by name."""
-    found: dict[str, type[Any]] = {}
+    types: dict[str, type[Any]] = {}
     if dataclasses.is_dataclass(state) or hasattr(state, "_fields"):
-        found[type(state).__name__] = type(state)
+        types[type(state).__name__] = type(state)
     for _, child in child_items(state):
-        found |= types_in(child)
-    return found
+        types |= types_in(child)
+    return types

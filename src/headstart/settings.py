@@ -15,8 +15,6 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.records import equal_values, format_value
 
-__all__ = ["SETTINGS", "Settings", "full_name"]
-
 #: The subclasses of :class:`Settings` that this process has imported, by their full names.
 SETTINGS: weakref.WeakValueDictionary[str, type[Settings]] = weakref.WeakValueDictionary()
 

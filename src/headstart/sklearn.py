@@ -5,7 +5,6 @@ Needs the extra ``sklearn``: ``pip install 'headstart[sklearn]'``.
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from typing import Any, Self
 
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit.offline.fitting import TaskRows, sums_by_task
+from headstart.bandit.offline.fitting import TaskRows, fitted_features, sums_by_task
 from headstart.errors import InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief, BasePrior
@@ -138,7 +137,7 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         ids = check_ids(task, len(X))
         rows = TaskRows(ids, features.transform(X), y.astype(np.float64), weights, ())
         names, packed = sums_by_task(rows, decay=1.0)
-        partitions, order = ordered_partitions(names, packed, features.dim)
+        partitions, partition_ids = ordered_partitions(names, packed, features.dim)
         fit = fit_standardized(
             transfer,
             partitions,
@@ -148,21 +147,14 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             standardize=checks.flag("standardize", self.standardize),
             refits_lone_task=False,
         )
-        self._evidence = {
-            name: row
-            for part, parts in enumerate(order)
-            for name, row in zip(parts, fit.partitions.rows(part), strict=True)
-        }
+        self._evidence = fit.packed_evidence(partition_ids)
         self._prior = self._task_prior = transfer.prior(fit.state)
         if len(names) == 1:  # no other task tells the scale of the coefficients and of the noise
             lone = Evidence.unpack(self._evidence[names[0]], features.dim)
             first = transfer.init(features.dim, noise)
             stated = None if noise is not None else transfer.single_task_prior(first, lone)
             self._task_prior = stated or self._prior
-        self._features = features
-        if fit.units is not None:
-            shift, scale = (part[: X.shape[1]] for part in (fit.units.shift, fit.units.scale))
-            self._features = dataclasses.replace(features, shift=tuple(shift), scale=tuple(scale))
+        self._features = fitted_features(features, fit.units)
         self.prior_: BasePrior = (
             self._prior if fit.units is None else fit.units.original_prior(self._prior)
         )
@@ -202,8 +194,9 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if task is None:
             names = [lone] * len(rows)
         else:
-            known = {id: checks.task_name(id) for id in set(check_ids(task, len(rows)).tolist())}
-            names = [known[id] for id in check_ids(task, len(rows)).tolist()]
+            ids = check_ids(task, len(rows)).tolist()
+            known = {id: checks.task_name(id) for id in set(ids)}
+            names = [known[id] for id in ids]
         mean, deviation = np.empty(len(rows)), np.empty(len(rows))
         places: dict[str | None, list[int]] = {}
         for at, name in enumerate(names):
@@ -216,11 +209,11 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _task_belief(self, name: str | None) -> BaseBelief:
         """The posterior of a task; of a new one for ``None``."""
-        if name is None:
-            new: BaseBelief = self._prior.belief()
-            return new
-        evidence = Evidence.unpack(self._evidence[name], self._features.dim)
-        belief: BaseBelief = self._task_prior.belief(evidence)
+        prior, evidence = self._prior, None
+        if name is not None:
+            prior = self._task_prior
+            evidence = Evidence.unpack(self._evidence[name], self._features.dim)
+        belief: BaseBelief = prior.belief(evidence)
         return belief
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, task: Any = None) -> float:
@@ -260,10 +253,8 @@ def check_ids(task: Any, count: int) -> npt.NDArray[Any]:
     if task is None:
         return np.full(count, LONE_TASK)
     ids = np.asarray(task)
-    if (
-        isinstance(task, list) and ids.dtype.kind == "U"
-    ):  # NumPy turns numbers beside text into text
-        ids = np.array(task, dtype=object)
+    if isinstance(task, list) and ids.dtype.kind == "U":
+        ids = np.array(task, dtype=object)  # NumPy has turned numbers beside text into text
     if ids.shape != (count,):
         raise checks.refuse("task", f"{count} ids, one per row of X", ids)
     return ids

@@ -117,7 +117,7 @@ def test_equal_rewards_say_nothing_of_noise():
     tasks = tasks.join(Tasks.of(hs.Evidence.of([[1.0, 1.0], [2.0, 1.0]], [4.0, 5.0])))
     found = usable_residuals(tasks, np.zeros(2), np.array([1.0, 1.0]), True, 1.0)
     np.testing.assert_array_equal(found.dof, [0.0, 1.0])
-    assert not found.one
+    assert not found.is_shared
 
 
 def test_a_task_of_very_many_rounds_does_not_break_the_estimate():

@@ -16,8 +16,6 @@ from headstart.model.base import BasePrior
 from headstart.rules import Rule
 from headstart.transfer import Transfer
 
-__all__ = ["BanditQueries"]
-
 
 class BanditQueries:
     """The part of a bandit that changes nothing: its settings, its tasks, and what was learned."""

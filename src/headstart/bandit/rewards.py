@@ -21,8 +21,6 @@ from headstart.model.own_noise import reward_dof
 from headstart.records import Array
 from headstart.rules import Rule
 
-__all__ = ["REWARD_MODELS", "Binary", "RewardModel", "reward_model"]
-
 WANT_BINARY = "0 or 1, or a boolean, with reward='binary'"
 Interval = tuple[Array, Array, Array]  # expected rewards, and the ends of their intervals
 
@@ -69,7 +67,7 @@ class RewardModel:
     ) -> tuple[Array, Any]:
         """The round of the linear model that stands for a context and a reward as read.
 
-        With a ``weight`` it stands for so many of them.
+        A ``weight`` of w counts the reward w times.
         """
         root = math.sqrt(weight)
         return root * x, root * r

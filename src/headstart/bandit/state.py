@@ -29,8 +29,6 @@ from headstart.random import Stream, Streams
 from headstart.records import Array
 from headstart.rules import Rule
 
-__all__ = ["BanditState"]
-
 MAX_FITS = 4  # of a task that is closed, before other calls have to wait for the last one
 
 
@@ -227,7 +225,7 @@ class BanditState:
     def choose(
         self, name: str, contexts: Any, exclude: Any, k: Any = None
     ) -> Choice | list[Choice]:
-        """Choose an arm for a task, or with ``k`` so many different ones, best first."""
+        """Choose an arm for a task, or with ``k`` rank ``k`` different ones, best first."""
         with self.lock:
             ledger, rule = self.ledger, self.rule
             entry = ledger.entry(name)

@@ -17,8 +17,6 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, select
 from headstart.transfer import Transfer
 
-__all__ = ["LoneTask", "is_refit_due", "next_belief", "rebuilt_belief", "refresh_count"]
-
 
 class LoneTask(NamedTuple):
     """What the belief of a task rests on while it alone determines the scale of θ and of the noise.
@@ -107,7 +105,7 @@ def is_refit_due(rewards: int) -> bool:
 
 
 def refresh_count(count: int) -> int:
-    """How often a running task takes a new prior in so many choices: after 8, 32, 128, … of them.
+    """How often a running task takes a new prior in ``count`` choices: after 8, 32, 128, … of them.
 
     >>> [count for count in range(1, 600) if refresh_count(count) > refresh_count(count - 1)]
     [8, 32, 128, 512]

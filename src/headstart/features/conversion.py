@@ -15,15 +15,6 @@ from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.records import Array, set_read_only
 
-__all__ = [
-    "MAX_VALUE",
-    "Features",
-    "arms_not_excluded",
-    "check_reward",
-    "frame_names",
-    "is_frame",
-]
-
 MAX_VALUE = checks.MAX_MAGNITUDE  # of contexts and rewards, whose fourth powers are finite
 DOUBLE = np.dtype(np.float64)
 MAX_SQUARES = MAX_VALUE**2  # a sum of squares up to which no value is larger

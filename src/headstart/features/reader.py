@@ -18,8 +18,6 @@ from headstart.features.sizes import UsualSizes
 from headstart.features.transformer import AnyEncoder, encoder_of
 from headstart.records import Array
 
-__all__ = ["ContextReader", "Offer"]
-
 # The usual sizes are computed at offers 1, 2, 4, …, and at the first ones where values were few;
 # after these, every second time if they are known.
 FIRST_OFFERS = 16
@@ -184,30 +182,33 @@ class ContextReader:
                 values, _, names = features.read(table)
             features = dataclasses.replace(features, names=names)
             tables.append(values.copy())
-        flat = np.concatenate(tables)
-        sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
         names = self.features.names if features.names == self.features.names else features.names
-        rows = [features.transform(table) for table in tables]
-        return Offer(tables, rows, names, sizes, [index_labels(table) for table in contexts])
+        return self.offer_of(tables, names, [index_labels(table) for table in contexts])
 
     def read_requests(
         self, requests: Sequence[Request], write_items: Sequence[ItemWriter | None]
     ) -> Offer:
         """What is on offer to several tasks, by the schema."""
-        tables = []
+        offers = []
         for at, (request, writer) in enumerate(zip(requests, write_items, strict=True)):
             try:
-                tables.append(self.encode(request, writer)[0])
+                offers.append(self.encode(request, writer)[0])
             except InputError as error:
                 raise InputError(f"ids[{at}]: {error}") from None
-        contexts = [encoded.table for encoded in tables]
-        rows, sizes = [self.features.transform(table) for table in contexts], self.sizes
-        if contexts:
-            flat = np.concatenate(contexts)
+        labels = [encoded.labels for encoded in offers]
+        has_ids = any(encoded.has_ids for encoded in offers)
+        tables = [encoded.table for encoded in offers]
+        return self.offer_of(tables, self.features.names, labels, has_ids)
+
+    def offer_of(
+        self, tables: list[Array], names: Any, labels: Any, has_ids: bool = False
+    ) -> Offer:
+        """What is on offer to several tasks, of which each has a table of its own."""
+        rows, sizes = [self.features.transform(table) for table in tables], self.sizes
+        if tables:
+            flat = np.concatenate(tables)
             sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
-        labels = [encoded.labels for encoded in tables]
-        has_ids = any(encoded.has_ids for encoded in tables)
-        return Offer(contexts, rows, self.features.names, sizes, labels, has_ids)
+        return Offer(tables, rows, names, sizes, labels, has_ids)
 
     def check_sizes(self, contexts: Array, squares: float) -> UsualSizes:
         """The usual sizes from now on; contexts with values far out are refused.

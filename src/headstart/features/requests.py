@@ -13,8 +13,6 @@ import numpy as np
 from headstart import checks
 from headstart.errors import InputError
 
-__all__ = ["Request", "is_ragged", "plain_contexts", "request_of", "requests_of"]
-
 
 class Request(NamedTuple):
     """What a caller of ``choose`` has passed by name: a context and the actions on offer."""

@@ -11,8 +11,6 @@ from headstart.features.conversion import Features
 from headstart.model.evidence import Evidence
 from headstart.records import Array
 
-__all__ = ["UsualSizes"]
-
 MIN_COUNT = 8  # values from which the usual size of a feature is estimated
 MIN_COUNT_TO_REFUSE = 3  # values before which none is refused
 MAX_RATIO = 1e6  # of a value and the usual size

@@ -15,9 +15,6 @@ from headstart.features.schema.encoder import EncodedRows, Encoder
 from headstart.features.schema.rows import check_ids
 from headstart.features.schema.schema import Schema
 
-__all__ = ["AnyEncoder", "TransformerEncoder", "encoder_from_dict", "encoder_of"]
-
-
 MAX_REASON = 200  # characters of a transformer's own error
 
 

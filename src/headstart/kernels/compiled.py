@@ -16,16 +16,6 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = [
-    "choose_thompson",
-    "choose_ucb",
-    "learn",
-    "play",
-    "posterior",
-    "read",
-    "ridge_terms",
-]
-
 # Sums may be reordered, which lets them use a processor's wide registers.
 REORDERED_SUMS = {"reassoc", "contract", "nsz"}
 

@@ -16,8 +16,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["WORTH", "Kernel", "load", "load_if_worth", "load_in_background"]
-
 Form = TypeVar("Form", bound=Callable[..., Any])
 
 WORTH = 1 << 16  # rows, or as much other work, that repay loading compiled loops

@@ -12,8 +12,6 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["add_rows", "group_rows", "prepare", "standardize_rows", "transpose_strip"]
-
 # Sums may be reordered, which lets them use a processor's wide registers.
 REORDERED_SUMS = {"reassoc", "contract", "nsz"}
 ROWS = 64  # rows of a task that are multiplied at once, at most

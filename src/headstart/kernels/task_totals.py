@@ -15,8 +15,6 @@ import numpy as np
 
 from headstart.kernels.tables import REORDERED_SUMS
 
-__all__ = ["full_sums", "invert", "low_rank_sums", "padded", "prepare"]
-
 LANES = 8  # numbers of a wide register
 
 
@@ -287,7 +285,7 @@ def low_rank_sums(
     )
     one, two = np.zeros(max(width, rank)), np.zeros(max(width, rank))
     away, a, v, total = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
-    told, z, u = np.zeros(rank), np.zeros(rank), np.zeros(rank)
+    projected, z, u = np.zeros(rank), np.zeros(rank), np.zeros(rank)
     scores = np.zeros(6)
     count = square = curvature = directions = 0.0
     for task in range(len(rows)):
@@ -314,7 +312,7 @@ def low_rank_sums(
         # The factors of the task: M and z.
         np.dot(a_matrix, loadings, x)
         np.dot(across, x, inner)
-        np.dot(across, a, told)
+        np.dot(across, a, projected)
         size = 0.0
         for i in range(dim):
             size += a_matrix[i, i]
@@ -326,8 +324,8 @@ def low_rank_sums(
             plain[i, i] += 1.0
         invert(m, rank, one, two)
         invert(plain, rank, one, two)
-        np.dot(m, told, z)
-        np.dot(plain, told, u)
+        np.dot(m, projected, z)
+        np.dot(plain, projected, u)
         # With the factors integrated out: H = A − X M Xᵀ and v = a − X M Wᵀ a.
         np.dot(x, plain, y)
         np.dot(x.T, x, squares)

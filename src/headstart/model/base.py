@@ -160,7 +160,7 @@ class BaseBelief(Record, ABC):
         return self
 
     def with_rounds(self, rounds: Any) -> Self:
-        """The same belief, which has seen so many rewards."""
+        """The same belief with another number of rewards."""
         return self.replace(rounds=rounds)
 
     def split_prior(self) -> tuple[Self, Any]:

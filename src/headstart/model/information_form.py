@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from headstart.model.evidence import Evidence
     from headstart.model.prior import Prior
 
-__all__ = [
-    "MAX_INFORMATION",
-    "InformationPosterior",
-    "information_posterior",
-    "sums_are_accurate",
-    "with_information_form",
-]
-
 #: Information in one direction, in prior units, from which on products lose too many digits.
 MAX_INFORMATION = 1e11
 #: tr B⁻¹, with B scaled to a unit diagonal, from which on too many digits of it are rounding.

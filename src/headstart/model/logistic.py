@@ -41,14 +41,6 @@ if TYPE_CHECKING:
     from headstart.model.base import BaseBelief
     from headstart.model.prior import Prior
 
-__all__ = [
-    "expected_probability",
-    "linearize",
-    "posterior_evidence",
-    "posterior_mode",
-    "sigmoid",
-]
-
 MIN_WEIGHT = 1e-6  # the least w
 MAX_SPREAD = 1.0  # the most s' that p̄ is computed with
 TOLERANCE = 1e-9  # of η, relative to 1 + |η|
@@ -180,7 +172,7 @@ def posterior_evidence(prior: Prior, contexts: Array, rewards: Array, weights: A
 
     A fit takes the rounds for observations of a linear model, whatever prior it tries. A click of
     probability .004 would be one of e + 250, at any distance from e. So w is not below
-    :func:`least_bends` (.09 there); that leaves the mean of q as it is.
+    :func:`least_curvatures` (.09 there); that leaves the mean of q as it is.
 
     Parameters
     ----------
@@ -193,45 +185,45 @@ def posterior_evidence(prior: Prior, contexts: Array, rewards: Array, weights: A
     inner, offset = contexts @ prior.root, contexts @ prior.mean
     point, eye = np.zeros(prior.dim), np.eye(prior.dim)
 
-    def height(at: Array) -> float:
+    def log_density(at: Array) -> float:
         return float(-0.5 * at @ at - weights @ np.logaddexp(0.0, -signs * (offset + inner @ at)))
 
     for _ in range(MAX_STEPS):
         odds = offset + inner @ point
         misses: Array = sigmoid(-signs * odds)
-        bends = np.maximum(misses * (1.0 - misses), MIN_WEIGHT)
-        curvature = eye + (inner.T * (weights * bends)) @ inner
+        curvatures = np.maximum(misses * (1.0 - misses), MIN_WEIGHT)
+        precision = eye + (inner.T * (weights * curvatures)) @ inner
         slope = inner.T @ (weights * signs * misses) - point
-        step = np.linalg.solve(curvature, slope)
+        step = np.linalg.solve(precision, slope)
         gain, share = float(slope @ step), 1.0
         if gain <= TOLERANCE:
             break
-        start = height(point)
-        while height(point + share * step) < start + 1e-4 * share * gain and share > 1e-9:
+        start = log_density(point)
+        while log_density(point + share * step) < start + 1e-4 * share * gain and share > 1e-9:
             share *= 0.5
         point = point + share * step
     for _ in range(MEAN_STEPS):
-        spreads = (inner * np.linalg.solve(curvature, inner.T).T).sum(-1)
-        misses, latest = expected_miss_and_bend(signs * odds, np.sqrt(spreads))
+        spreads = (inner * np.linalg.solve(precision, inner.T).T).sum(-1)
+        misses, latest_curvatures = expected_miss_and_curvature(signs * odds, np.sqrt(spreads))
         slope = inner.T @ (weights * signs * misses) - point
-        bends = np.sqrt(bends * latest)  # whole steps would alternate
-        curvature = eye + (inner.T * (weights * bends)) @ inner
-        step = np.linalg.solve(curvature, slope)
-        moved = float(np.abs(inner @ step).max())
-        if moved <= MEAN_TOLERANCE:
+        curvatures = np.sqrt(curvatures * latest_curvatures)  # whole steps would alternate
+        precision = eye + (inner.T * (weights * curvatures)) @ inner
+        step = np.linalg.solve(precision, slope)
+        largest_move = float(np.abs(inner @ step).max())
+        if largest_move <= MEAN_TOLERANCE:
             break
-        step *= min(1.0, MAX_MOVE / moved)
+        step *= min(1.0, MAX_MOVE / largest_move)
         point, odds = point + step, odds + inner @ step
-    bends = np.maximum(bends, least_bends(misses))
-    roots = np.sqrt(bends)
+    curvatures = np.maximum(curvatures, least_curvatures(misses))
+    roots = np.sqrt(curvatures)
     sums = Evidence.of(
         (np.sqrt(weights) * roots)[:, None] * contexts,
-        np.sqrt(weights) * roots * (odds + signs * misses / bends),
+        np.sqrt(weights) * roots * (odds + signs * misses / curvatures),
     )
     return sums.replace(rounds=float(weights.sum()))
 
 
-def expected_miss_and_bend(mean: Array, deviation: Array) -> tuple[Array, Array]:
+def expected_miss_and_curvature(mean: Array, deviation: Array) -> tuple[Array, Array]:
     """E σ(−e) and E σ'(e), at least :data:`MIN_WEIGHT`, for e ~ N(mean, deviation²).
 
     By the trapezoidal rule; the second by Stein's identity, s E σ'(e) = E (e − m) σ(e). Beyond a
@@ -241,11 +233,11 @@ def expected_miss_and_bend(mean: Array, deviation: Array) -> tuple[Array, Array]
     density /= density.sum()
     near = np.clip(deviation, 1e-3, WIDE_DEVIATION)
     chances = sigmoid(near[..., None] * NODES - mean[..., None])
-    bends = np.maximum(chances @ (density * NODES) / near, MIN_WEIGHT)
-    return chances @ density, bends
+    curvatures = np.maximum(chances @ (density * NODES) / near, MIN_WEIGHT)
+    return chances @ density, curvatures
 
 
-def least_bends(misses: Array) -> Array:
+def least_curvatures(misses: Array) -> Array:
     """The curvature with which a reward's likelihood rises by no more than it can.
 
     Where a reward of probability p came, the log-likelihood rises with slope q = 1 − p, by at most

@@ -176,7 +176,7 @@ class MixtureBelief(Groups, BaseBelief):
         return self
 
     def with_rounds(self, rounds: Any) -> MixtureBelief:
-        """The same belief, which has seen so many rewards."""
+        """The same belief with another number of rewards."""
         each = np.array(np.broadcast_to(np.asarray(rounds)[..., None], self.parts.batch))
         return self.replace(parts=self.parts.with_rounds(each))
 

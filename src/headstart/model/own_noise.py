@@ -19,20 +19,6 @@ if TYPE_CHECKING:
     from headstart.model.evidence import Evidence
     from headstart.model.prior import Prior
 
-__all__ = [
-    "MIN_RESIDUAL_DOF",
-    "has_own_noise",
-    "is_noise_due",
-    "least_squares_residual",
-    "nearest_noise_ratio",
-    "noise_from_rewards",
-    "powers_of_two",
-    "rebuild_rounds",
-    "reward_dof",
-    "rounds_before_noise",
-    "task_noise",
-]
-
 MIN_RESIDUAL_DOF = 4  # degrees of freedom from which on residuals tell the noise
 MAX_EARLY_DOF = 32.0  # ν below which a few rewards tell something of R
 RANK_SHARE = 1e-9  # of the largest eigenvalue: below, rewards say nothing of a direction
@@ -76,7 +62,7 @@ def rounds_before_noise(dof: Any, dim: int) -> Any:
 
 
 def is_noise_due(dof: Any, dim: int, rounds: Any) -> Any:
-    """Whether a task with ν has its own R, and it is estimated from so many rewards."""
+    """Whether a task with ν has its own R, and ``rounds`` rewards suffice to estimate it."""
     return has_own_noise(dof) & (rounds >= rounds_before_noise(dof, dim))
 
 

@@ -19,8 +19,6 @@ from headstart.rules.clipping import Bounds, check_arms
 from headstart.rules.ties import Allowed, Rng, arm_mask
 from headstart.settings import Settings
 
-__all__ = ["LoopForm", "Pick", "Propensities", "Rule", "arms_left"]
-
 
 class Pick(NamedTuple):
     """The decision of a rule: arrays where the belief has batch axes, Python numbers otherwise.
@@ -61,7 +59,7 @@ class LoopForm(NamedTuple):
         return ("ucb", "thompson", "uniform").index(self.kind)
 
     def forced_rounds(self, rounds: int) -> int:
-        """How many of so many rounds are forced, from the first on: all, if it is uniform."""
+        """How many of a task's first ``rounds`` rounds are forced; all of a uniform rule."""
         return rounds if self.kind == "uniform" else min(self.forced, rounds)
 
 

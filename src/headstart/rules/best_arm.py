@@ -26,8 +26,6 @@ import numpy.typing as npt
 from headstart.arrays import max_abs
 from headstart.records import Array, set_read_only
 
-__all__ = ["best_arm_probabilities", "largest_entry_probabilities"]
-
 LOG2_POINTS = 13  # the mean is taken at 2^13 points
 MAX_LINES = 32  # arms; of more, all directions are left to the points, twice as many
 BLOCK = 1 << 22  # scores that are computed at a time

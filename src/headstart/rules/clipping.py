@@ -21,8 +21,6 @@ from headstart.errors import InputError
 from headstart.records import Array
 from headstart.rules.ties import Mask
 
-__all__ = ["Bounds", "check_arms", "checked_bounds", "clip_probabilities", "select_by_probability"]
-
 Bounds = tuple[float, float] | None  # floor and ceiling of every probability
 SLACK = 1e-12  # by which rounding may exceed a bound: ten arms of at least 0.1 are fine
 
@@ -70,7 +68,10 @@ def clip_probabilities(values: Array, bounds: tuple[float, float], everyone: Mas
     array([0.7 , 0.15, 0.15])
     """
     if values.ndim > 1:
-        rows = [clip_probabilities(*row) for row in zip_rows(values, bounds, everyone)]
+        flat = values.reshape(-1, values.shape[-1])
+        masks = np.broadcast_to(everyone, values.shape).reshape(flat.shape)
+        pairs = zip(flat, masks, strict=True)
+        rows = [clip_probabilities(row, bounds, mask) for row, mask in pairs]
         return np.array(rows).reshape(values.shape)
     allowed_values = values[everyone]
     check_arms(bounds, len(allowed_values))
@@ -81,13 +82,6 @@ def clip_probabilities(values: Array, bounds: tuple[float, float], everyone: Mas
     clipped = np.zeros_like(values)
     clipped[everyone] = np.clip(allowed_values + np.interp(1.0, sums, corners), floor, ceiling)
     return clipped
-
-
-def zip_rows(values: Array, bounds: tuple[float, float], everyone: Mask) -> Any:
-    """The distributions along leading axes, one by one."""
-    arms = values.shape[-1]
-    masks = np.broadcast_to(everyone, values.shape).reshape(-1, arms)
-    return ((row, bounds, mask) for row, mask in zip(values.reshape(-1, arms), masks, strict=True))
 
 
 def select_by_probability(values: Array, uniform: Any) -> npt.NDArray[np.intp]:

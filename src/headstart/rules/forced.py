@@ -15,8 +15,6 @@ from headstart.rules.base import LoopForm, Pick, Propensities, Rule
 from headstart.rules.clipping import Bounds, check_arms, checked_bounds
 from headstart.rules.ties import Allowed, Mask, Rng, arm_mask, draw_arm, select_by_uniform
 
-__all__ = ["Forced", "Uniform"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Uniform(Rule):

@@ -10,8 +10,6 @@ from headstart.rules.base import LoopForm
 from headstart.rules.indexed import Indexed
 from headstart.rules.ties import Rng
 
-__all__ = ["Greedy"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Greedy(Indexed):

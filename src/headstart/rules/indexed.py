@@ -32,8 +32,6 @@ from headstart.rules.ties import (
     tie_tolerance,
 )
 
-__all__ = ["Indexed", "arrays_for_loops", "check_confidence", "delta_or_default"]
-
 CHUNK = 128  # tasks whose roots are stacked at a time: they must fit into a processor's cache
 
 

@@ -26,8 +26,6 @@ from headstart.arrays import max_abs
 from headstart.records import Array
 from headstart.rules.ties import Mask, Rng
 
-__all__ = ["draws_in_order"]
-
 CHAINS = 100
 BURN_IN = 40  # steps of every chain under the final inequalities before the first draw is taken
 THINNING = 5  # steps between two draws of a chain

@@ -24,8 +24,6 @@ from headstart.rules.ordering import draws_in_order
 from headstart.rules.ties import Allowed, Mask, Rng, arm_mask, best_arms
 from headstart.theory import thompson_scale
 
-__all__ = ["DEFAULT_SCALE", "Thompson"]
-
 #: Chosen on synthetic worlds (``benchmarks/thompson.py``): small enough to cost little regret,
 #: large enough for choices to remain random.
 DEFAULT_SCALE = 0.25

@@ -9,18 +9,6 @@ import numpy.typing as npt
 
 from headstart.records import Array
 
-__all__ = [
-    "Allowed",
-    "Mask",
-    "Rng",
-    "arm_mask",
-    "best_arms",
-    "best_two",
-    "draw_arm",
-    "select_by_uniform",
-    "tie_tolerance",
-]
-
 Mask = npt.NDArray[np.bool_]
 Allowed = Mask | None  # the arms that may be chosen; all of them if None
 Rng: TypeAlias = "np.random.Generator"  # as text: importing numpy.random takes a while

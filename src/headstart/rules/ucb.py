@@ -23,8 +23,6 @@ from headstart.rules.indexed import (
 from headstart.rules.ties import Rng
 from headstart.theory import radius_with_bias
 
-__all__ = ["UCB"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class UCB(Indexed):

@@ -36,8 +36,6 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import FileError, MissingFileError
 
-__all__ = ["Draft", "atomic_write", "check_replaceable", "explain_read_errors", "open_regular"]
-
 AnyArray = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
 

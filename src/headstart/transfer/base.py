@@ -17,8 +17,6 @@ from headstart.records import Array, reset_inherited
 from headstart.settings import Settings
 from headstart.transfer.partitions import Partitions, chunks
 
-__all__ = ["TaskStructure", "Transfer"]
-
 
 class TaskStructure(NamedTuple):
     """What a transfer has learned of how tasks differ, for reports."""
@@ -125,7 +123,7 @@ class Transfer(Settings, ABC):
         return False
 
     def reserve(self, state: Any, finished: int) -> Any:
-        """The state with room for one more task than so many, in arrays of a fixed shape.
+        """The state with room for ``finished`` tasks and one more, in arrays of fixed shapes.
 
         Called before JAX folds a task into a state: of a state that grows with every task, it would
         compile each size.
@@ -209,7 +207,7 @@ class Transfer(Settings, ABC):
     def unit_free(self) -> bool:
         """Whether it takes the units of features from data (:meth:`observe_contexts`).
 
-        A bandit with such a transfer has an intercept unless it is told otherwise.
+        A bandit with such a transfer has an intercept unless ``intercept=False``.
         """
         return False
 

@@ -16,8 +16,6 @@ from headstart.theory import estimation_ridge
 from headstart.transfer.base import TaskStructure, Transfer, check_number_or_name
 from headstart.transfer.estimates import Estimates, isotropic_root, plug_in_lambda, prior_of
 
-__all__ = ["Bias"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BiasState(Record):

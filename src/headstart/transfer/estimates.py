@@ -35,8 +35,6 @@ from headstart.subspace import Components, Moments, with_fixed_signs
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
 
-__all__ = ["Estimates", "inverse_sqrt", "isotropic_root", "plug_in_lambda", "prior_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Estimates(Record):
@@ -243,8 +241,8 @@ def ridge_estimate(evidence: Evidence, ridge: float) -> RidgeEstimate:
 def ridge_is_negligible(gram: Array, ridge: float) -> Any:
     """Whether a ridge is too small to be added to each of these grams.
 
-    The values of another library's arrays may not be there yet. For these a gram's trace is taken
-    to be 100,000 or less: contexts no longer than 1, and so many rounds.
+    While JAX compiles, arrays have no values: there a gram's trace is taken to be 100,000 or less,
+    which contexts no longer than 1 reach in 100,000 rounds.
     """
     size: Any = trace(gram) if array_namespace(gram) is np else 1e5
     return np.logical_not(ridge > 1e-9 * size)
@@ -267,11 +265,11 @@ def isotropic_root(lam: Any, dim: int, batch: tuple[int, ...]) -> Array:
     return array_namespace(root).broadcast_to(root, (*batch, dim, dim))
 
 
-def plug_in_lambda(noise: Any, variance: Any, default: float = 1.0) -> Any:
-    """λ = R²/variance, or ``default`` where there is no variance to speak of."""
+def plug_in_lambda(noise: Any, variance: Any) -> Any:
+    """λ = R²/variance, or 1 where the variance is 0."""
     xp = array_namespace(noise, variance)
     known = xp.asarray(variance) > 1e-300
-    return xp.where(known, xp.asarray(noise) ** 2 / xp.where(known, variance, 1.0), default)
+    return xp.where(known, xp.asarray(noise) ** 2 / xp.where(known, variance, 1.0), 1.0)
 
 
 def prior_of(
@@ -284,7 +282,7 @@ def prior_of(
 ) -> Prior:
     """A prior; its fields are checked if they are NumPy's.
 
-    The values of another library's arrays may not be there yet.
+    While JAX compiles, arrays have no values.
     """
     if array_namespace(mean, root) is np:
         return Prior(mean, root, noise, bias, printed_bias, noise_dof)

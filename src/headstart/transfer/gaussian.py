@@ -15,8 +15,6 @@ from headstart.small_matrices import eigh
 from headstart.transfer.base import TaskStructure, Transfer, checked_evidence
 from headstart.transfer.estimates import Estimates, isotropic_root, prior_of
 
-__all__ = ["Gaussian"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Gaussian(Transfer):
@@ -43,7 +41,8 @@ class Gaussian(Transfer):
     widen, floor : float, defaults 0.1 and 0.001
         As above.
     warmup : int, optional
-        N(0, (R²/λ) I) until so many tasks have finished; the dimension unless given.
+        How many tasks must have finished before the prior is learned; until then it is
+        N(0, (R²/λ) I). The dimension unless given.
     lam : float, default 1.0
         That λ.
     """

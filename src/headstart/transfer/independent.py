@@ -13,8 +13,6 @@ from headstart.theory import inner_regularisation
 from headstart.transfer.base import Transfer, check_number_or_name
 from headstart.transfer.estimates import Estimates, isotropic_root, plug_in_lambda, prior_of
 
-__all__ = ["Independent"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Independent(Transfer):

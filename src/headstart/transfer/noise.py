@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,15 +27,12 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, Record, combine
 from headstart.small_matrices import eigh
 
-__all__ = ["NoiseScale", "Spectrum", "task_ridge", "task_scale"]
-
 SUFFICIENT_DOF = 20.0  # residual degrees of freedom at which least squares is trusted
 MIN_VARIANCE_SHARE = 1e-6  # the least R², as a share of the marginal estimate
 RANK_TOLERANCE = 1e-10  # eigenvalues of a gram below this share of the largest count as zero
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Spectrum(Record):
+class Spectrum(NamedTuple):
     """The eigendecomposition of a task's gram, from which its estimates follow cheaply.
 
     ``values`` are the eigenvalues, ``vectors`` the eigenvectors as columns, ``moment`` the moment
@@ -52,20 +49,16 @@ class Spectrum(Record):
         xp = array_namespace(evidence.gram)
         values, vectors = eigh(evidence.gram)
         moment = matvec(transpose(vectors), evidence.moment)
-        return cls.unchecked(xp.maximum(values, 0.0), vectors, moment)
-
-    def observed_directions(self) -> Any:
-        """Which directions were seen at all."""
-        xp = array_namespace(self.values)
-        return self.values > RANK_TOLERANCE * xp.maximum(self.values.max(-1, keepdims=True), 1e-300)
+        return cls(xp.maximum(values, 0.0), vectors, moment)
 
     def inverse(self, lam: float) -> Array:
         """1/(g + λ) by direction; with λ = 0 the pseudo-inverse."""
         if lam > 0:
             return 1.0 / (self.values + lam)
         xp = array_namespace(self.values)
-        known = self.observed_directions()
-        inverse = xp.where(known, 1.0 / xp.where(known, self.values, 1.0), 0.0)
+        largest = xp.maximum(self.values.max(-1, keepdims=True), 1e-300)
+        known = self.values > RANK_TOLERANCE * largest
+        inverse: Array = xp.where(known, 1.0 / xp.where(known, self.values, 1.0), 0.0)
         return inverse
 
     def estimate(self, lam: float) -> Array:

@@ -1,4 +1,4 @@
-"""Oracles, which are told how tasks are distributed: the paper's oracle, and the Bayes oracle."""
+"""Oracles, which know the distribution of tasks: the paper's oracle and the Bayes oracle."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from headstart.theory import bias_term
 from headstart.transfer.base import TaskStructure, Transfer, checked_evidence
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.noise import NoiseScale
-
-__all__ = ["Oracle"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -17,8 +17,6 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.transfer.standardize import Standardization
 
-__all__ = ["PartitionList", "Partitions"]
-
 Result = TypeVar("Result")
 
 CHUNK_TASKS = 256  # tasks that are unpacked at a time

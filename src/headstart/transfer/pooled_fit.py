@@ -5,6 +5,7 @@ Fits in memory and fits of logs share these steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,6 @@ from headstart.records import Array
 from headstart.transfer.base import Transfer
 from headstart.transfer.partitions import Partitions
 from headstart.transfer.standardize import Standardization
-
-__all__ = ["PooledFit", "fit_standardized", "pool"]
 
 
 class PooledFit(NamedTuple):
@@ -37,6 +36,14 @@ class PooledFit(NamedTuple):
     pooled: Evidence
     units: Standardization | None
     partitions: Partitions
+
+    def packed_evidence(self, ids: Sequence[Sequence[str]]) -> dict[str, Array]:
+        """The packed evidence of every task, given the ids of the tasks of each partition."""
+        return {
+            name: row
+            for partition, names in enumerate(ids)
+            for name, row in zip(names, self.partitions.rows(partition), strict=True)
+        }
 
 
 def pool(partitions: Partitions) -> Evidence:

@@ -23,8 +23,6 @@ from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 
-__all__ = ["CONSTANT_SHARE", "Standardization"]
-
 CONSTANT_SHARE = 1e-12  # of the mean square: a variance up to that is rounding, of a constant
 
 INDICATOR_SCALE = 0.5  # the standard deviation of a feature that is 0 or 1 in half of the rows

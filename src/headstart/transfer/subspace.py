@@ -24,8 +24,6 @@ from headstart.theory import (
 from headstart.transfer.base import TaskStructure, Transfer, check_number_or_name
 from headstart.transfer.estimates import Estimates, inverse_sqrt, plug_in_lambda, prior_of
 
-__all__ = ["Subspace"]
-
 LAMBDAS = ("plug-in", "theory", "paper")
 RANKS = ("log-gap", "ungated", "paper")
 PCAS = ("corrected", "exact", "ccipca", "paper")
@@ -68,7 +66,8 @@ class Subspace(Transfer):
         R²/Y and R²/V²; ``"paper"`` for 1/√Y and 1/V² as printed. Y is a worst case in the millions,
         which makes λ₁ tiny: a warning says so.
     warmup : int, optional
-        Until so many tasks have finished, P̂ = I (LinUCB with λ₂); the dimension unless given.
+        How many tasks must have finished before a subspace is used; until then P̂ = I (LinUCB with
+        λ₂). The dimension unless given.
     ridge : float, optional
         The λ of the tasks' estimates; 1/(nV²) unless given.
     horizon : int, default 250

@@ -18,8 +18,6 @@ import numpy.typing as npt
 from headstart.records import Array
 from headstart.transfer.partitions import PartitionList
 
-__all__ = ["Hashes", "hash_texts", "mix_bits", "ordered_partitions"]
-
 Hashes = npt.NDArray[np.uint64]
 
 WORD = 8  # bytes that are mixed in at a time

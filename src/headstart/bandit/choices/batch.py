@@ -73,7 +73,7 @@ class Choices(Sequence[Choice]):
 def choose_many(
     state: BanditState, names: list[str], contexts: Any, exclude: Any = None, k: Any = None
 ) -> Choices | list[list[Choice]]:
-    """Choose an arm for each of several tasks, or with ``k`` so many different ones for each."""
+    """Choose an arm for each of several tasks, or with ``k`` a ranking of ``k`` arms."""
     with state.lock:
         ledger, rule, is_frozen = state.ledger, state.rule, state.is_frozen
         ledger.finish()
@@ -160,7 +160,7 @@ def allowed_by_task(exclude: Any, offer: Offer, tasks: int) -> list[Any]:
 def check_bounds(rule: Rule, arms: int, allowed: Any, positions: int, where: str = "") -> None:
     """Refuse a number of arms for which a rule cannot keep the bounds on their probabilities.
 
-    They must hold at the last of so many positions too, where fewer arms are left.
+    They must hold at the last of ``positions`` too, where fewer arms are left.
     """
     if rule.bounds is not None:
         count = arms if allowed is None else int(allowed.sum())
@@ -199,7 +199,7 @@ def decide_many(
 
 
 def check_k(k: Any, arms: int, allowed: Any, window: int) -> int:
-    """The number of arms to pick, refused if there are not so many or learning could not follow."""
+    """``k``, refused if there are fewer arms, or if the window holds fewer choices."""
     count = arms if allowed is None else int(allowed.sum())
     if checks.integer("k", k, 1) > count:
         raise InputError(f"k must be at most the {count} arms that may be picked; got {k}")

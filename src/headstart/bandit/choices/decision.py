@@ -14,8 +14,6 @@ from headstart.rules import Pick, Propensities, Rule
 if TYPE_CHECKING:
     from headstart.bandit.state import BanditState
 
-__all__ = ["Decision", "make_choice", "make_ranking"]
-
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Decision:

@@ -13,8 +13,6 @@ from headstart.rules import Rule
 from headstart.settings import SETTINGS, full_name
 from headstart.transfer import Transfer
 
-__all__ = ["check_kinds", "decode", "encode"]
-
 
 def encode(value: Any) -> Any:
     """A rule, a transfer or one of their settings as JSON.

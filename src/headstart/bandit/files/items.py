@@ -18,8 +18,6 @@ from headstart.features.items.table import ItemTable, ItemUpdate, RewardSums
 from headstart.features.items.vectors import RANK, Loading
 from headstart.model.prior import MAX_ENTRY
 
-__all__ = ["pack_items", "unpack_items"]
-
 Arrays = dict[str, npt.NDArray[Any]]
 PAIR_NUMBERS = 6  # of a Pair, besides its arrays
 

@@ -35,8 +35,6 @@ from headstart.storage import atomic, tensor_file
 from headstart.subspace import Moments
 from headstart.transfer import Transfer
 
-__all__ = ["pack", "unpack"]
-
 Header = dict[str, Any]
 Tensors = dict[str, npt.NDArray[Any] | list[npt.NDArray[Any]]]
 

@@ -13,8 +13,6 @@ from headstart.errors import FileError, InputError
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 
-__all__ = ["add_evidence"]
-
 
 def add_evidence(
     ledger: Ledger,

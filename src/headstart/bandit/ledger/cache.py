@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from headstart.bandit.ledger.changes import Step
 from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry
 
-__all__ = ["BeliefCache"]
-
 
 class BeliefCache:
     """The tasks whose beliefs are cached, the one used longest ago first.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Changes", "Step"]
-
 Step = tuple[Any, ...]  # a function and its arguments
 
 

@@ -17,16 +17,6 @@ from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, packed_size
 from headstart.records import Array
 
-__all__ = [
-    "MAX_REWARDS",
-    "MAX_ROUNDS",
-    "CachedTask",
-    "ChoiceWindow",
-    "Round",
-    "TaskEntries",
-    "TaskEntry",
-]
-
 Round = tuple[Array, float, bool]  # context, reward, forced
 
 BLOCK_ROUNDS = 32  # pending rounds that are added to the evidence at a time
@@ -50,7 +40,7 @@ class ChoiceWindow(NamedTuple):
         return number < self.start or bool(self.learned_bits >> (number - self.start) & 1)
 
     def advance(self, count: int) -> ChoiceWindow:
-        """The window without its oldest choices, so many of them."""
+        """The window without its ``count`` oldest choices."""
         if count <= 0:
             return self
         return ChoiceWindow(self.epoch, self.start + count, self.learned_bits >> count)

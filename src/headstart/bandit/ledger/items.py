@@ -35,8 +35,6 @@ from headstart.features.transformer import AnyEncoder
 from headstart.model.base import BaseBelief
 from headstart.records import Array
 
-__all__ = ["ItemLedger", "Pair", "TaskItems", "new_items"]
-
 MAX_WAITING = 4096  # offers that wait for a reward
 
 

@@ -27,8 +27,6 @@ from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
 
-__all__ = ["Ledger", "RewardedChoice"]
-
 MAX_FAILURES = 3  # of a batch of rewards, before the rest of it is dropped
 MAX_SIZE_RATIO = 100.0  # of the root mean square of a feature in a task and its usual size
 

@@ -29,8 +29,6 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 
-__all__ = ["CachedPrior", "FoldJob", "PriorState", "StartingFit", "has_grown"]
-
 MAX_RUNNING = 64  # running tasks that count, at most
 MIN_REMOVALS = 64  # removals, or as many as there are closed tasks, after which rounding adds up
 EXACT_REMOVALS = 4  # times as many where no digits are lost
@@ -219,20 +217,20 @@ class PriorState:
         has_learned = has_grown(count, cached.reward_count) or count > 0 == cached.reward_count
         return not (self.transfer.counts_running and has_learned)
 
-    def running_tasks(self, but: str | None) -> list[str]:
+    def running_tasks(self, excluded: str | None) -> list[str]:
         """The running tasks that count, the one used last first, without one of them."""
         if not self.transfer.counts_running:
             return []
         running = (
             name
             for name in reversed(self.cache.tasks)
-            if name != but and name not in self.closed and self.entries.rounds(name) > 0
+            if name != excluded and name not in self.closed and self.entries.rounds(name) > 0
         )
         return list(itertools.islice(running, MAX_RUNNING))
 
-    def with_running(self, state: Any, but: str | None) -> Any:
+    def with_running(self, state: Any, excluded: str | None) -> Any:
         """A state joined by the running tasks that count, without one of them."""
-        running = [self.entries.evidence(name) for name in self.running_tasks(but)]
+        running = [self.entries.evidence(name) for name in self.running_tasks(excluded)]
         return self.transfer.with_running(state, running) if running else state
 
     def update(self) -> None:

@@ -10,8 +10,6 @@ from headstart.bandit.task_belief import is_refit_due, rebuilt_belief
 if TYPE_CHECKING:
     from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 
-__all__ = ["task_after_round"]
-
 
 def task_after_round(
     ledger: Ledger, task: CachedTask, choice: RewardedChoice, reward_count: int

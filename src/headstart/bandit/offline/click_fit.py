@@ -19,8 +19,6 @@ from headstart.transfer.standardize import Standardization
 if TYPE_CHECKING:
     from headstart.bandit.offline.fitting import OneTask
 
-__all__ = ["CLICK_PASSES", "expand_tasks", "fit_clicks", "no_progress"]
-
 CLICK_PASSES = 4  # over the rows
 
 

@@ -41,8 +41,6 @@ from headstart.transfer.pooled_fit import PooledFit, fit_standardized, pool
 from headstart.transfer.standardize import Standardization
 from headstart.transfer.task_order import ordered_partitions
 
-__all__ = ["fit_rows"]
-
 
 class Columns(NamedTuple):
     """The columns of a frame, or of a dict of arrays, by name."""
@@ -205,11 +203,7 @@ def close_items(
 ) -> None:
     """Let the vectors of items learn from all tasks of a fit, given with their ids."""
     prior = transfer.prior(fit.state)
-    evidence = {
-        name: packed
-        for at, names in enumerate(ids)
-        for name, packed in zip(names, fit.partitions.rows(at), strict=True)
-    }
+    evidence = fit.packed_evidence(ids)
     items.close_all(
         features, lambda name: prior.belief(Evidence.unpack(evidence[name], features.dim))
     )

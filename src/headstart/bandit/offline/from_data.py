@@ -16,8 +16,6 @@ from headstart.bandit.queries import BanditQueries
 from headstart.model.evidence import Evidence
 from headstart.storage.atomic import PathLike
 
-__all__ = ["BanditFromData"]
-
 
 class BanditFromData(BanditQueries):
     """The part of a bandit that learns from data other than its own choices."""

@@ -25,17 +25,6 @@ from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, find_fault
 from headstart.records import Array
 
-__all__ = [
-    "add_task_evidence",
-    "decay_weights",
-    "linearized_sums",
-    "observe_rounds",
-    "read_rewards",
-    "read_weights",
-    "replay_entry",
-    "weighted_sums",
-]
-
 MIN_WEIGHT = 1.0 / MAX_VALUE  # of a round that counts
 MAX_SUM = MAX_VALUE**2  # of the entries of evidence
 
@@ -228,9 +217,7 @@ def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence
     largest = max(max_abs(contexts), max_abs(targets))
     if not largest <= MAX_VALUE:
         raise InputError(f"weight must leave weighted rounds below {MAX_VALUE:g} in size")
-    sums = Evidence.zero(rows.shape[1]).add_many(contexts, targets)
-    rounds = float(weights[has_weight].sum())
-    return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(root)
+    return sums_of_rounds(contexts, targets, weights[has_weight]), len(root)
 
 
 def linearized_sums(
@@ -247,6 +234,10 @@ def linearized_sums(
         context, target = rewards.linearize(belief, rows[at], float(values[at]), weight)
         belief = belief.update(context, target)
         contexts[place], targets[place] = context, target
-    sums = Evidence.zero(rows.shape[1]).add_many(contexts, targets)
-    rounds = float(weights[places].sum())
-    return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(places)
+    return sums_of_rounds(contexts, targets, weights[places]), len(places)
+
+
+def sums_of_rounds(contexts: Array, targets: Array, weights: Array) -> Evidence:
+    """The evidence of rounds that were multiplied by the roots of their weights."""
+    sums = Evidence.zero(contexts.shape[1]).add_many(contexts, targets)
+    return Evidence.unchecked(sums.gram, sums.moment, float(weights.sum()), sums.squares, None)

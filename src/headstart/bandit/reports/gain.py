@@ -44,7 +44,7 @@ class Gain(Record):
     rounds, tasks
         The length of the task, and how many tasks the prior was learned from.
     times, curves
-        The same three regrets after so many rounds: shapes ``(n,)`` and ``(3, n)``.
+        Numbers of rounds, and the same three regrets after each: shapes ``(n,)`` and ``(3, n)``.
     """
 
     saved: float
@@ -265,32 +265,32 @@ class Simulation(NamedTuple):
         return self.level + both + joint - (one @ self.intercept_row) * (other @ self.intercept_row)
 
     def run(self, rounds: float, tasks: float) -> tuple[Array, Array, Array]:
-        """Regrets after so many rounds, shape ``(3, times, populations)``, and at random."""
+        """Times up to ``rounds``, the regrets at each of every population, and those at random."""
         dim = len(self.widths)
-        many = int(np.clip(MAX_NUMBERS // dim, 16, MAX_TASKS))
+        task_number = int(np.clip(MAX_NUMBERS // dim, 16, MAX_TASKS))
         rng = np.random.default_rng(0)  # the same for all, so that differences are their own
         widths = np.maximum(self.widths, 1e-8 * self.widths.max() + 1e-30)
-        unsure = 1.0 + 1.0 / (rounds * widths)
-        bend = np.sqrt(2.0 / tasks) * unsure
-        scale = np.maximum(1.0 + bend * rng.standard_normal((POPULATION_COUNT, 1, 1)), 0.0)
-        shift = rng.standard_normal((POPULATION_COUNT, 1, dim)) * np.sqrt(unsure / tasks)
-        u = shift + np.sqrt(scale) * rng.standard_normal((many, dim))
+        inflation = 1.0 + 1.0 / (rounds * widths)
+        error = np.sqrt(2.0 / tasks) * inflation
+        scale = np.maximum(1.0 + error * rng.standard_normal((POPULATION_COUNT, 1, 1)), 0.0)
+        shift = rng.standard_normal((POPULATION_COUNT, 1, dim)) * np.sqrt(inflation / tasks)
+        u = shift + np.sqrt(scale) * rng.standard_normal((task_number, dim))
         best = np.sqrt(np.maximum(self.product(u, u), 0.0))
 
         def regret(cross: Array, square: Array) -> Array:
             is_defined = square > 1e-24 * self.reward_variance
-            got = np.where(is_defined, cross / np.sqrt(np.where(is_defined, square, 1.0)), 0.0)
-            return np.maximum(best - got, 0.0).mean(-1)
+            gained = np.where(is_defined, cross / np.sqrt(np.where(is_defined, square, 1.0)), 0.0)
+            return np.maximum(best - gained, 0.0).mean(-1)
 
         nothing = np.zeros(dim)
         pooled = regret(self.product(u, nothing), np.broadcast_to(self.level, best.shape))
         variance = self.reward_variance / max(self.dim, 1)
-        alone = self.centre + u @ self.basis
+        lone_mean = self.centre + u @ self.basis
         own = np.append(variance * self.variances, self.intercept_row @ self.intercept_row)
         # Both learners have the same noise, each in its own coordinates.
-        lone_noise = rng.standard_normal((many, len(self.variances)))
+        lone_noise = rng.standard_normal((task_number, len(self.variances)))
         reward_noise = (lone_noise * np.sqrt(self.variances)) @ self.basis.T
-        reward_noise += rng.standard_normal((many, 1)) * self.intercept_row
+        reward_noise += rng.standard_normal((task_number, 1)) * self.intercept_row
         noise = reward_noise / np.sqrt(widths)
         last = max(round(rounds) - 1.0, 0.0)
         times = np.unique(np.round(np.append(0.0, np.geomspace(1.0, max(last, 1.0), 9))))
@@ -302,8 +302,8 @@ class Simulation(NamedTuple):
             v = share * u + np.sqrt(share * (1.0 - share)) * noise
             curves[0, at] = regret(self.product(u, v), self.product(v, v))
             share = learned_share(variance * self.variances, own, time)
-            w = share * alone + np.sqrt(share * (1.0 - share) * variance) * lone_noise
-            cross = np.einsum("...i,...i,i->...", alone, w, self.variances)
+            w = share * lone_mean + np.sqrt(share * (1.0 - share) * variance) * lone_noise
+            cross = np.einsum("...i,...i,i->...", lone_mean, w, self.variances)
             curves[2, at] = regret(cross, np.einsum("...i,...i,i->...", w, w, self.variances))
         return times, curves, best.mean(-1)
 
@@ -321,13 +321,13 @@ def eigenvectors(matrix: Array) -> tuple[Array, Array]:
 
 
 def learned_share(widths: Array, every: Array, rounds: float) -> Array:
-    """How far so many rounds take estimates from the prior's mean to the truth: from 0 to 1."""
+    """The share of the way from the prior's mean to θ that estimates have gone after ``rounds``."""
     information = widths * rounds / (1.0 + mean_square_width(every, rounds))
     return information / (1.0 + information)
 
 
 def mean_square_width(widths: Array, rounds: float) -> float:
-    """δ after so many rounds, from the eigenvalues of F₀ᵀ M F₀."""
+    """δ after ``rounds`` rounds, from the eigenvalues of F₀ᵀ M F₀."""
     low, high = 0.0, float(widths.sum())
     for _ in range(80):
         middle = (low + high) / 2.0

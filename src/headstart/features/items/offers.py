@@ -21,8 +21,6 @@ import numpy as np
 
 from headstart.records import Array
 
-__all__ = ["Offers"]
-
 
 class Offers:
     """The numbers of offers by item.
@@ -74,7 +72,6 @@ class Offers:
             out[:] = 0.0
             return
         usual = self.total / len(self.counts)
-        found = map(self.counts.get, keys, itertools.repeat(0))
-        counts = np.fromiter(found, np.float64, len(keys))
+        counts = np.fromiter(map(self.counts.get, keys, itertools.repeat(0)), np.float64, len(keys))
         np.divide(counts, counts + usual, out=out)
         out -= 0.5

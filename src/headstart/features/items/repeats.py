@@ -15,8 +15,6 @@ from __future__ import annotations
 import operator
 from typing import Any, NamedTuple
 
-__all__ = ["Repeats", "effective_count", "own_share"]
-
 PRIOR_REPEATS = 10.0  # repeats that count for ρ = 0
 MAX_RHO = 0.999
 
@@ -69,7 +67,7 @@ class Repeats(NamedTuple):
 
 
 def own_share(count: Any, rho: float) -> Any:
-    """The share s of a task's own mean in the prediction, after so many rewards.
+    """The share s of a task's own mean in the prediction, after ``count`` rewards.
 
     >>> own_share(1, 0.5), own_share(0, 0.5), own_share(9, 0.0)
     (0.5, 0.0, 0.0)
@@ -78,7 +76,7 @@ def own_share(count: Any, rho: float) -> Any:
 
 
 def effective_count(count: float, rho: float) -> float:
-    """As how many first rewards so many rewards of one item in one task count.
+    """The number of first rewards that ``count`` rewards of one item in one task are worth.
 
     >>> effective_count(5.0, 0.0), effective_count(5.0, 1.0), effective_count(1.0, 0.3)
     (5.0, 1.0, 1.0)

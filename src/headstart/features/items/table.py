@@ -29,8 +29,6 @@ from headstart.features.items.repeats import Repeats
 from headstart.features.items.vectors import RANK, initial_vectors
 from headstart.records import Array
 
-__all__ = ["COLUMN_NAMES", "ItemTable", "ItemUpdate", "RewardSums"]
-
 COLUMN_NAMES = (
     "id value",
     "id known",

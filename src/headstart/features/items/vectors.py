@@ -20,8 +20,6 @@ import numpy as np
 from headstart import checks
 from headstart.records import Array
 
-__all__ = ["RANK", "Loading", "initial_vectors"]
-
 RANK = 4
 INITIAL_SIZE = 0.1  # root mean square of the entries of E₀
 
@@ -57,18 +55,18 @@ class Loading(NamedTuple):
         return precision, moment
 
 
-def initial_vectors(keys: Sequence[str], rank: int = RANK) -> Array:
+def initial_vectors(keys: Sequence[str]) -> Array:
     """E₀ of items: small pseudo-random numbers that depend on the item's id alone.
 
     >>> initial_vectors(["tea"]).shape
     (1, 4)
     """
-    digests = b"".join([initial_digest(key, 8 * rank) for key in keys])
-    uniform = np.frombuffer(digests, dtype="<u8").reshape(len(keys), rank) / 2.0**64
+    digests = b"".join(map(initial_digest, keys))
+    uniform = np.frombuffer(digests, dtype="<u8").reshape(len(keys), RANK) / 2.0**64
     return INITIAL_SIZE * np.sqrt(12.0) * (uniform - 0.5)
 
 
 @functools.lru_cache(maxsize=8192)
-def initial_digest(key: str, size: int) -> bytes:
-    """A digest of an item's id, of so many bytes."""
-    return hashlib.blake2b(checks.task_name(key).encode(), digest_size=size).digest()
+def initial_digest(key: str) -> bytes:
+    """A digest of an item's id: eight bytes for each entry of its vector."""
+    return hashlib.blake2b(checks.task_name(key).encode(), digest_size=8 * RANK).digest()

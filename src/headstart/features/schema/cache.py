@@ -11,8 +11,6 @@ import numpy as np
 from headstart.features.schema.rows import ActionSpec, check_ids
 from headstart.records import Array
 
-__all__ = ["RowCache"]
-
 MAX_ROWS = 4096
 MAX_NUMBERS = 2**20  # of all rows together
 

@@ -14,8 +14,6 @@ from headstart.errors import InputError
 from headstart.features.schema.fields import MAX_WIDTH, Field, FieldError, Values, is_missing
 from headstart.records import Array
 
-__all__ = ["Category", "is_encodable"]
-
 MAX_TABLE_WIDTH = 256  # columns up to which the rows of all places are kept
 MAX_BITS = 3300  # of a whole number, which has fewer than 1,000 digits
 

@@ -18,8 +18,6 @@ from headstart.features.schema.rows import ActionRows, ActionSpec, action_label,
 from headstart.features.schema.schema import Schema
 from headstart.records import Array, set_read_only
 
-__all__ = ["EncodedRows", "Encoder"]
-
 Places = npt.NDArray[np.intp]
 
 
@@ -218,7 +216,7 @@ class Encoder:
                 label = None if labels is None else labels[error.place]
                 raise InputError(
                     f"{action_label(error.place, label)}: field {name!r} must be {error.want}; "
-                    f"got {error.found}"
+                    f"got {error.description}"
                 ) from None
 
     def context_row(self, context: Any) -> Array:
@@ -237,7 +235,7 @@ class Encoder:
                 field.write_one(context[name], row[place])
             except FieldError as error:
                 raise InputError(
-                    f"context: field {name!r} must be {error.want}; got {error.found}"
+                    f"context: field {name!r} must be {error.want}; got {error.description}"
                 ) from None
         if len(context) > len(self.context):
             expected_names = {each.name for each in self.context} | set(self.schema.ignore)

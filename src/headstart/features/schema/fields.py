@@ -17,8 +17,6 @@ from headstart.errors import InputError
 from headstart.features.conversion import MAX_VALUE
 from headstart.records import Array
 
-__all__ = ["Boolean", "Field", "FieldError", "Number", "Values", "Vector", "is_missing"]
-
 MAX_WIDTH = 2**16  # columns of one field
 FLOATS = {float, int, np.float64}  # types whose values NumPy converts as they are
 Values = Sequence[Any] | npt.NDArray[Any]
@@ -27,13 +25,13 @@ Values = Sequence[Any] | npt.NDArray[Any]
 class FieldError(Exception):
     """A value that a field does not take: the place among the values, and what is wrong.
 
-    ``found`` says what the value is, where :func:`~headstart.checks.describe` says too little.
+    ``description`` says what the value is where :func:`~headstart.checks.describe` is too brief.
     """
 
-    def __init__(self, place: int, want: str, got: object, found: str = "") -> None:
-        super().__init__(place, want, got, found)
+    def __init__(self, place: int, want: str, got: object, description: str = "") -> None:
+        super().__init__(place, want, got, description)
         self.place, self.want, self.got = place, want, got
-        self.found = found or checks.describe(got)
+        self.description = description or checks.describe(got)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,8 +212,8 @@ class Vector(Field):
             try:
                 row = checks.finite_array("vector", value, want, ndim=1)
             except InputError as error:
-                found = str(error).rpartition("; got ")[2]
-                raise FieldError(place, want, value, found) from None
+                description = str(error).rpartition("; got ")[2]
+                raise FieldError(place, want, value, description) from None
             if len(row) != self.length:
                 raise FieldError(place, want, value, f"{len(row)} numbers")
             if not np.abs(row).max() <= MAX_VALUE:

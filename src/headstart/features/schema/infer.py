@@ -17,8 +17,6 @@ from headstart.features.schema.fields import Field, is_missing
 from headstart.features.schema.kinds import boolean, category, number, vector
 from headstart.features.schema.schema import Schema, check_name
 
-__all__ = ["FieldReview", "Review", "propose"]
-
 MAX_LISTED = 20  # values of a category that is listed; beyond, it is hashed
 MAX_BUCKETS = 64
 MAX_WHOLE_VALUES = 6  # different whole numbers that are taken for a category with a note
@@ -106,14 +104,12 @@ def propose(
     for argument, value in (("context", context), ("ignore", ignore)):
         entries = checks.entries(argument, value, "a list of column names")
         names_of[argument] = [check_column(argument, name, columns) for name in entries]
-    for argument, name in (("task", task), ("reward", reward)):
+    roles = dict.fromkeys(names_of["ignore"], "ignored")
+    for role, name in (("task", task), ("reward", reward)):
         if name is not None:
-            check_column(argument, name, columns)
+            roles[check_column(role, name, columns)] = role
     check_name("id", id)
     names = [name for name in columns if name.strip()]
-    roles = dict.fromkeys(names_of["ignore"], "ignored")
-    roles |= {name: "task" for name in (task,) if name is not None}
-    roles |= {name: "reward" for name in (reward,) if name is not None}
     review = review_columns(columns, roles, names_of["context"], id)
     review = review._replace(notes=(*review.notes, *sample_notes))
     fields: dict[str, dict[str, Field]] = {"context": {}, "action": {}}

@@ -9,8 +9,6 @@ from headstart.errors import InputError
 from headstart.features.schema.categories import Category
 from headstart.features.schema.fields import Boolean, Field, Number, Vector
 
-__all__ = ["boolean", "category", "field_from_json", "number", "vector"]
-
 KINDS: dict[str, type[Field]] = {kind.kind: kind for kind in (Number, Category, Boolean, Vector)}
 
 

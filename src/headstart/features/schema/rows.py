@@ -13,8 +13,6 @@ from headstart.errors import InputError
 from headstart.features.conversion import column_array, frame_names, is_frame
 from headstart.features.schema.fields import Values, is_missing
 
-__all__ = ["ActionRows", "ActionSpec", "action_label", "item_key", "read_actions"]
-
 WANT = "a list of dicts, a data frame, an array with names, or a list of ids"
 
 

@@ -19,8 +19,6 @@ from headstart.features.schema.kinds import field_from_json
 if TYPE_CHECKING:
     from headstart.features.schema.infer import Review
 
-__all__ = ["Schema"]
-
 FORMAT_VERSION = 1  # of the JSON
 NamedFields = tuple[tuple[str, Field], ...]
 

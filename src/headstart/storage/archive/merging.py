@@ -16,8 +16,6 @@ from headstart.storage.archive.layout import Batch
 from headstart.storage.archive.reading import EvidenceFile
 from headstart.storage.archive.writing import write_evidence
 
-__all__ = ["merge_evidence"]
-
 
 def merge_evidence(
     paths: Iterable[atomic.PathLike], out: atomic.PathLike, *, precision: str = "double"

@@ -35,8 +35,6 @@ from headstart.storage.archive.layout import (
     layout_of,
 )
 
-__all__ = ["EvidenceFile", "read_evidence"]
-
 WANT = "an evidence file of headstart"
 BATCH_TASKS = 1024  # tasks at a time: at dim 30, 11 MB
 

@@ -32,8 +32,6 @@ from headstart.storage.archive.layout import (
 )
 from headstart.storage.atomic import byte_view
 
-__all__ = ["write_evidence"]
-
 
 def write_evidence(
     path: atomic.PathLike,

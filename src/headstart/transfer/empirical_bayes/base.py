@@ -29,8 +29,6 @@ from headstart.transfer.empirical_bayes.units import ContextMoments, Units, chan
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.noise import task_ridge, task_scale
 
-__all__ = ["StandardizedTransfer"]
-
 #: Fields of a state that are never below 0.
 NON_NEGATIVE = {
     "fit.dof",
@@ -174,7 +172,7 @@ class StandardizedTransfer(Transfer):
         return len(FEW_STEPS) + len(FURTHER_STEPS) + 1 + LOW_RANK_STEPS
 
     def check_state(self, state: Any) -> None:
-        """Refuse counts and variances that cannot be, and weights that do not add up to 1."""
+        """Refuse counts and variances that cannot be."""
         for name, array in flatten(state).items():
             # The rounding of what was subtracted is no fault.
             size = 1.0
@@ -182,8 +180,6 @@ class StandardizedTransfer(Transfer):
                 size = max(state.task_count / state.fit.noise_variance, 1.0)
             if name in NON_NEGATIVE and float(array.min(initial=0.0)) < -1e-6 * size:
                 raise InputError(f"state.{name} must be 0 or more; got less")
-            if name.startswith("fits."):
-                check_group_fit(name, array)
             if name in POSITIVE and float(array.min(initial=1.0)) <= 0.0:
                 raise InputError(f"state.{name} must be above 0; got less")
         past = getattr(state, "past", None)
@@ -202,13 +198,3 @@ def check_past(past: Past, fit: Fit, tasks: float) -> None:
     limit = past.count * np.diagonal(past.second) + many**2 * spread
     if (past.first**2 > limit).any():
         raise InputError("state.past.first must be a sum over the tasks of the past; got another")
-
-
-def check_group_fit(name: str, array: npt.NDArray[Any]) -> None:
-    """Refuse weights, variances and degrees of freedom that groups of tasks cannot have."""
-    if name.endswith(".log_weights"):
-        total = float(np.exp(np.minimum(array, 1.0)).sum())
-        if not array.size or not abs(total - 1.0) <= 1e-6:
-            raise InputError(f"state.{name} must have weights that add up to 1; got others")
-    if name.endswith((".noise_variance", ".dof")) and not (array > 0).all():
-        raise InputError(f"state.{name} must be above 0; got less")

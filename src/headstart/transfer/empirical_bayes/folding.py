@@ -13,8 +13,6 @@ from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = ["forget", "update_if_due"]
-
 CUSUM_LIMIT = 60.0  # evidence, in nats, that tasks are no longer like those before
 REFIT_GROWTH = 1 / 32  # the fit is updated whenever tasks have grown by this share
 

@@ -14,8 +14,6 @@ from headstart.transfer.empirical_bayes.full_covariance.population import Fit, b
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 
-__all__ = ["are_bounded", "is_sound_fit", "largest_size", "sound_fit", "sound_step"]
-
 MAX_FITTED = 1e140  # a number of a fit beyond which its squares, or products with it, overflow
 MAX_ASYMMETRY = 1e-7  # of a covariance, as a share of its largest entry
 MAX_SIZE_RATIO = 1e12  # of the mean square of θ, to the largest that a task alone shows
@@ -82,7 +80,7 @@ def is_sound(state: EmpiricalBayesState) -> Any:
     begun = (ready > 0) & (np.asarray(state.past.count) == 0)
     largest = np.where(begun, largest_size(state), np.inf) if len(state.tasks) else np.inf
     sound = is_sound_fit(state.fit, largest) & np.isfinite(low.relevance).all(-1)
-    # How irrelevant a column of loadings without any size is knows no bound.
+    # The relevance of a column of zeros is unbounded, and multiplies nothing but zeros.
     low = low.replace(relevance=np.minimum(low.relevance, MAX_FITTED))
     sound &= are_bounded((state.candidates, *flatten(low).values()), ready.ndim)
     return sound & are_covariances((low.covariance,))
@@ -134,8 +132,7 @@ def first_guess(state: EmpiricalBayesState) -> EmpiricalBayesState:
     """A state whose population is the first guess from its tasks."""
     tasks = state.units.convert_tasks(state.tasks)
     fit, ready = begin_fit(state.fit, state.ready, tasks, state.known_noise)
-    ones = np.ones_like(np.asarray(fit.noise_variance))
-    fit = select(np.asarray(ready) > 0, fit, Fit.isotropic(np.zeros_like(fit.mean), ones, ones))
+    fit = fit.where_ready(ready)
     fit = fit.replace(covariance=np.minimum(fit.covariance, MAX_FITTED))
     number = state.candidates.shape[-3]
     none = float_if_scalar(np.zeros_like(np.asarray(state.ready)))

@@ -42,14 +42,6 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = [
-    "candidate_covariances",
-    "cross_validate",
-    "rescore_ensemble",
-    "score_held_out",
-    "score_task",
-]
-
 WIDE_DIM = 256  # features from which on steps are expensive
 FOLDS = 4
 MAX_LIKELIHOOD = 1e100  # nats: more is no evidence but an overflow to come
@@ -63,15 +55,16 @@ def candidate_covariances(sums: StepSums, strength: Any, fit: Fit) -> Array:
     """
     xp = array_namespace(sums.root)
     dim = sums.root.shape[-1]
-    many = dim * STRENGTHS
+    strengths = dim * STRENGTHS
     if dim <= WIDE_DIM:
         each = StepSums(*(part[..., None, :, :] for part in sums))
-        return covariance_step(each, many * xp.ones_like(xp.asarray(strength))[..., None])
+        return covariance_step(each, strengths * xp.ones_like(xp.asarray(strength))[..., None])
     count = xp.asarray(trace(sums.known) / dim)[..., None] + 1.0
-    now = xp.asarray(strength)[..., None]
-    share = xp.minimum((count / (many + count)) / (count / (now + count)), 1.0)[..., None, None]
-    even = xp.asarray(trace(fit.covariance) / dim)[..., None, None, None] * xp.eye(dim)
-    return share * fit.covariance[..., None, :, :] + (1.0 - share) * even
+    current = xp.asarray(strength)[..., None]
+    share = xp.minimum((count / (strengths + count)) / (count / (current + count)), 1.0)
+    share = share[..., None, None]
+    isotropic = xp.asarray(trace(fit.covariance) / dim)[..., None, None, None] * xp.eye(dim)
+    return share * fit.covariance[..., None, :, :] + (1.0 - share) * isotropic
 
 
 def with_task_noise(fit: Fit, tasks: Tasks, known_noise: float, constant: bool) -> Tasks:
@@ -97,8 +90,8 @@ def score_task(
     if state.pending_readds > 0:
         return state.replace(pending_readds=state.pending_readds - 1.0)
     fit, evidence = state.fit, task.task(0)
-    own = task.noise_variance[..., 0]
-    variance = xp.where(own > 0, own, fit.noise_variance)
+    own_variance = task.noise_variance[..., 0]
+    variance = xp.where(own_variance > 0, own_variance, fit.noise_variance)
     counts = (xp.asarray(state.ready) > 0) * (xp.asarray(evidence.rounds) > 0) * weight
     # A task with a context far out of all others' range says nothing of how well it was predicted.
     spread = trace(fit.covariance + fit.error)[..., None]
@@ -186,10 +179,10 @@ def score_held_out(
     Also the support: by how much the strength that did best has predicted them better than the
     isotropic prior.
     """
-    none = np.zeros_like(fit.error)
-    populations = [fit.replace(covariance=sigma, error=none) for sigma in candidates + fit.error]
+    zeros = np.zeros_like(fit.error)
+    populations = [fit.replace(covariance=sigma, error=zeros) for sigma in candidates + fit.error]
     mean, covariance = fit.isotropic_moments()
-    populations.append(fit.replace(mean=mean, covariance=covariance, error=none))
+    populations.append(fit.replace(mean=mean, covariance=covariance, error=zeros))
     counts = (tasks.rounds > 0) * tasks.weight
     # One by one, to save memory.
     likelihoods = np.stack([task_likelihoods(each, tasks) for each in populations])
@@ -225,8 +218,8 @@ def rescore_ensemble(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Ar
         return scores
     local = state.units.convert_tasks(state.tasks)
     variances = noise_variances(state.fit, local)
-    many = int(MAX_SCORE_TASKS if dim <= WIDE_DIM else MIN_SCORE_TASKS)
-    for at in range(max(len(local) - many, 0), len(local)):
+    scored = int(MAX_SCORE_TASKS if dim <= WIDE_DIM else MIN_SCORE_TASKS)
+    for at in range(max(len(local) - scored, 0), len(local)):
         others = np.arange(len(local)) != at
         left = state.replace(tasks=state.tasks.replace(weight=state.tasks.weight * others))
         without = transfer.leave_out(left, local[at : at + 1])
@@ -254,7 +247,7 @@ def cross_validate(
 
     They are as if the latest tasks had given them.
 
-    ``sample`` stands for so many ``tasks``. The ``schedule`` says after how many steps each the
+    ``sample`` stands for ``tasks`` tasks. The ``schedule`` says after how many steps each the
     strengths are scored.
     """
     count, folds = len(sample), min(len(sample), FOLDS)

@@ -16,11 +16,9 @@ from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units
 
-__all__ = ["FEW_TASKS", "EmpiricalBayesState", "capacity", "slots", "thin"]
-
 MIN_KEPT_TASKS, MAX_KEPT_TASKS = 32, 256  # tasks whose evidence is kept
 KEPT_NUMBERS = 2**21  # numbers that it may take, about
-FEW_TASKS, FEW_TASKS_STEPS = 8, 6  # tasks with which the fit takes so many steps at a time
+FEW_TASKS, FEW_TASKS_STEPS = 8, 6  # up to so few tasks, the fit takes so many steps at a time
 SLOTS = (FEW_TASKS, 32, 64, 128, 192)  # sizes of arrays that have room for more tasks
 
 
@@ -121,7 +119,7 @@ class EmpiricalBayesState(Record):
 
 
 def slots(finished: int, dim: int) -> int:
-    """The number of slots for tasks in arrays of fixed shape, after so many finished tasks.
+    """The number of slots for tasks in arrays of fixed shape, after ``finished`` tasks.
 
     >>> slots(0, 30), slots(8, 30), slots(400, 30)
     (8, 32, 256)
@@ -135,6 +133,6 @@ def capacity(dim: int) -> int:
     return int(np.clip(KEPT_NUMBERS // dim**2, MIN_KEPT_TASKS, MAX_KEPT_TASKS))
 
 
-def thin(tasks: Tasks) -> Tasks:
-    """At most as many tasks as are kept, evenly spaced."""
+def evenly_spaced(tasks: Tasks) -> Tasks:
+    """Evenly spaced tasks, at most as many as are kept of any."""
     return tasks[:: max(1, len(tasks) // MAX_KEPT_TASKS)][:MAX_KEPT_TASKS]

@@ -11,15 +11,6 @@ import numpy as np
 from headstart.arrays import array_namespace
 from headstart.records import Array
 
-__all__ = [
-    "MAX_SCORE_DEFICIT",
-    "SCORE_DECAY",
-    "STRENGTHS",
-    "clip_scores",
-    "initial_scores",
-    "mean_strength",
-]
-
 STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)  # that are tried, as multiples of the dimension
 
 SCORE_DECAY = 0.97  # what a task counts in the choice when the next has come

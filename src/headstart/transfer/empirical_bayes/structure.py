@@ -14,9 +14,6 @@ from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = ["explain"]
-
-
 MAX_SURE_SIGNAL = 10.0  # times the detection limit, from which on a direction is taken for sure
 
 

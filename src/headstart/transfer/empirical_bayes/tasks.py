@@ -14,8 +14,6 @@ from headstart.model.evidence import Evidence
 from headstart.model.own_noise import least_squares_residual
 from headstart.records import Array, Record
 
-__all__ = ["Tasks", "canonical_order"]
-
 NOISE_FIELDS = ("noise_variance", "residual", "dof")
 #: The axis of the tasks in every array, counted from the end.
 AXES = {"gram": -3, "moment": -2} | dict.fromkeys(
@@ -141,7 +139,7 @@ class Tasks(Record):
         )
 
     def with_empty(self, number: int) -> Tasks:
-        """These tasks, and then so many slots without weight or evidence."""
+        """These tasks, and then ``number`` slots without weight or evidence."""
         xp = array_namespace(self.gram)
 
         def extended(axis: int, part: Array) -> Array:

@@ -56,8 +56,6 @@ from headstart.transfer.empirical_bayes.units import ContextMoments
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.partitions import Partitions
 
-__all__ = ["EmpiricalBayes"]
-
 REFIT_SHIFT = 0.1  # of the tasks' spread: if a task out moves the fit by more, it is made anew
 
 
@@ -197,29 +195,29 @@ class EmpiricalBayes(StandardizedTransfer):
         if weight == 0:
             return state
         task = Tasks.of(evidence, weight)
-        alone = self.units_of(task, state.contexts).convert_tasks(task).with_residuals()
-        task = task.replace(residual=alone.residual, dof=alone.dof)
+        in_own_units = self.units_of(task, state.contexts).convert_tasks(task).with_residuals()
+        task = task.replace(residual=in_own_units.residual, dof=in_own_units.dof)
         local = state.units.convert_tasks(task)
         ready = xp.asarray(state.ready)[..., None] > 0
         if not state.known_noise and (xp is not np or ready.any()):
             estimated = estimate_task_noise(state.fit, local, self.constant)
             local = local.replace(noise_variance=xp.where(ready, estimated.noise_variance, 0.0))
             task = task.replace(noise_variance=local.noise_variance)
-        again = state.pending_readds > 0
+        is_readded = state.pending_readds > 0
         state = forget(self, score_task(state, local, weight, self.low_rank))
         tasks, past, most = state.tasks, state.past, capacity(evidence.dim)
         if xp is np:
             tasks = tasks.join(task)
-            over = len(tasks) - most
-            if over > 0:
-                past, tasks = self.retire(state, tasks[:over]), tasks[over:]
+            excess = len(tasks) - most
+            if excess > 0:
+                past, tasks = self.retire(state, tasks[:excess]), tasks[excess:]
         else:  # the slots are a ring (see reserve), and an empty one leaves nothing to the past
             place = state.next_slot
             if len(tasks) == most:
                 past = self.retire(state, tasks.take(place[..., None]))
             tasks = tasks.put(task, place)
         state = state.replace(tasks=tasks, past=past, task_count=state.task_count + 1.0)
-        if again and len(tasks) > FEW_TASKS:
+        if is_readded and len(tasks) > FEW_TASKS:
             joined = sound_step(lambda before: self.leave_out(before, local, sign=-1.0), state)
             state = self.update_fit(state) if joined is None else joined
         return update_if_due(self, state)
@@ -288,9 +286,7 @@ class EmpiricalBayes(StandardizedTransfer):
             keep_noise=keep_noise & (xp.asarray(state.ready) > 0),
             free_intercept=self.free_intercept,
         )
-        ones = xp.ones_like(strength)
-        unknown = Fit.isotropic(xp.zeros_like(fit.mean), ones, ones)
-        fit = select(xp.asarray(ready) > 0, fit, unknown)
+        fit = fit.where_ready(ready)
         low, restarted = state.low_rank, state.restarted_count
         if low_rank:
             scale = feature_scale(fit, sums, not self.unit_free)
@@ -365,7 +361,7 @@ class EmpiricalBayes(StandardizedTransfer):
             return dataclasses.replace(self, decay_tasks="auto").refit(
                 partitions.evidences(), noise
             )
-        # Whoever has so many tasks has standardized them.
+        # Callers with more tasks than that have standardized their features.
         from headstart.transfer.empirical_bayes.refits.partition_fit import fit_partitions
 
         return fit_partitions(dataclasses.replace(self, units="given"), partitions, noise)

@@ -26,8 +26,6 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["ContextMoments", "Units", "change_of_units"]
-
 #: A variance below this share of the mean square is rounding: the feature is constant.
 CONSTANT_SHARE = 1e-12
 #: A task whose mean square exceeds the median task's by this factor says nothing of the unit.
@@ -112,9 +110,9 @@ class Units(Record):
             if constant:
                 # From the value that all rounds had, if they differ in other features at all: else
                 # the feature would be another intercept.
-                told = (inverse[..., :-1] > 0).any(-1, keepdims=True)
-                other_shift = xp.where(told, moments[0], other_shift)
-                other = xp.where(told, scale_around(moments[0], contexts), other)
+                has_varied = (inverse[..., :-1] > 0).any(-1, keepdims=True)
+                other_shift = xp.where(has_varied, moments[0], other_shift)
+                other = xp.where(has_varied, scale_around(moments[0], contexts), other)
             shift = xp.where(unknown, other_shift, shift)
             inverse = xp.where(unknown, other, inverse)
         return cls.unchecked(shift, inverse)
@@ -122,31 +120,31 @@ class Units(Record):
     def with_fallback(self, others: Units, past_count: Any) -> Units:
         """These units, and others for features without a unit where ``past_count`` is above 0."""
         xp = array_namespace(self.shift, past_count)
-        lost = (self.inverse == 0) & (xp.asarray(past_count) > 0)[..., None]
-        if xp is np and not lost.any():
+        is_unknown = (self.inverse == 0) & (xp.asarray(past_count) > 0)[..., None]
+        if xp is np and not is_unknown.any():
             return self
-        shift = xp.where(lost, others.shift, self.shift)
-        return Units.unchecked(shift, xp.where(lost, others.inverse, self.inverse))
+        shift = xp.where(is_unknown, others.shift, self.shift)
+        return Units.unchecked(shift, xp.where(is_unknown, others.inverse, self.inverse))
 
     @property
     def is_identity(self) -> bool:
         """Whether features are taken as they come."""
-        if array_namespace(self.shift) is not np:  # whose values may not be there yet
+        if array_namespace(self.shift) is not np:  # while JAX compiles, arrays have no values
             return False
         return bool((self.inverse == 1.0).all() and not self.shift.any())
 
-    def convert_gram(self, gram: Array, extra: int = 0) -> Array:
-        """T Gram Tᵀ; ``extra`` axes stand between the batch axes and the matrix."""
-        shift, inverse = self.with_axes(extra)
+    def convert_gram(self, gram: Array) -> Array:
+        """T Gram Tᵀ, of one matrix or of several for each batch element."""
+        shift, inverse = self.with_axes(gram.ndim - 1 - self.shift.ndim)
         if array_namespace(shift) is not np or shift.any():
             across = gram[..., -1] - 0.5 * gram[..., -1, -1, None] * shift
             product = across[..., :, None] * shift[..., None, :]
             gram = gram - (product + transpose(product))
         return gram * (inverse[..., :, None] * inverse[..., None, :])
 
-    def convert_moment(self, moment: Array, extra: int = 0) -> Array:
-        """T moment."""
-        shift, inverse = self.with_axes(extra)
+    def convert_moment(self, moment: Array) -> Array:
+        """T moment, of one vector or of several for each batch element."""
+        shift, inverse = self.with_axes(moment.ndim - self.shift.ndim)
         return (moment - moment[..., -1:] * shift) * inverse
 
     def with_axes(self, extra: int) -> tuple[Array, Array]:
@@ -172,7 +170,7 @@ class Units(Record):
         """Many tasks' evidence in these units."""
         if self.is_identity:
             return tasks
-        gram, moment = self.convert_gram(tasks.gram, 1), self.convert_moment(tasks.moment, 1)
+        gram, moment = self.convert_gram(tasks.gram), self.convert_moment(tasks.moment)
         return tasks.replace(gram=gram, moment=moment)
 
     def to_original(self, mean: Array, root: Array) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""A mixture of so many groups of tasks, fitted by EM."""
+"""A mixture with a given number of groups of tasks, fitted by EM."""
 
 from __future__ import annotations
 
@@ -30,15 +30,13 @@ from headstart.transfer.empirical_bayes.refits.passes import PassSums, add_up, t
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import chunks
 
-__all__ = ["STRENGTHS", "GroupFit", "first_guess", "first_sound_fit", "group_totals"]
-
 STRENGTHS = strength.STRENGTHS[:-1]  # that are tried, as multiples of the dimension
 LLOYD_STEPS = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GroupFit(Record):
-    """A mixture of so many groups: their populations, weights and past tasks.
+    """A mixture of groups of tasks: their populations, weights and past tasks.
 
     ``roots`` are those of the covariances that other strengths would give, the means' errors
     included.
@@ -186,7 +184,7 @@ def group_totals(rows: Array, dim: int, mixture: GroupFit) -> tuple[PassSums]:
 
 
 def nearest_centres(points: Array, number: int) -> npt.NDArray[np.intp]:
-    """Which of so many centres each point is nearest to: far-apart points, then Lloyd's steps."""
+    """The nearest of ``number`` centres to each point: far-apart points, then Lloyd's steps."""
     chosen = [int((points**2).sum(-1).argmax())]
     distance = np.full(len(points), np.inf)
     for _ in range(number - 1):

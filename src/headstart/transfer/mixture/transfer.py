@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.arrays import attempt
+from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
@@ -44,8 +45,6 @@ from headstart.transfer.mixture.groups import (
     group_totals,
 )
 from headstart.transfer.partitions import Partitions
-
-__all__ = ["Mixture"]
 
 GROUP_COUNTS = (1, 2, 3, 4, 6, 8)  # that are tried
 REFIT_GROWTH = 1 / 16  # the fits are updated whenever tasks have grown by this share
@@ -175,8 +174,8 @@ class Mixture(StandardizedTransfer):
         state = score_task(state, state.units.convert_tasks(task), weight)
         tasks, fits = state.tasks.join(task), state.fits
         if len(tasks) > KEPT_TASKS:
-            gone, tasks = state.units.convert_tasks(tasks[:1]), tasks[1:]
-            fits = tuple(fit.replace(past=fit.retire(gone, self.constant)) for fit in fits)
+            retired, tasks = state.units.convert_tasks(tasks[:1]), tasks[1:]
+            fits = tuple(fit.replace(past=fit.retire(retired, self.constant)) for fit in fits)
         state = state.replace(tasks=tasks, fits=fits, task_count=state.task_count + 1.0)
         due = state.task_count >= state.fitted_count * (1.0 + REFIT_GROWTH)
         return self.update_fits(state) if due else state
@@ -225,11 +224,11 @@ class Mixture(StandardizedTransfer):
     def refit_partitions(self, partitions: Partitions, noise: float | None = None) -> MixtureState:
         """Fit very many tasks: the first of them one by one, then a few passes over all.
 
-        The first decide how many groups there are; the passes fit the mixture of so many.
+        The first decide how many groups there are; the passes fit the mixture with that number.
         """
         count, dim = len(partitions), partitions.dim
         large = count > passes.FIRST_FIT_TASKS
-        if self.unit_free and large:  # whoever has so many tasks has standardized them
+        if self.unit_free and large:  # callers with so many tasks have standardized their features
             return dataclasses.replace(self, units="given").refit_partitions(partitions, noise)
         rows = partitions.slice(0, min(count, passes.FIRST_FIT_TASKS))
         state: MixtureState = self.refit([Evidence.unpack(row, dim) for row in rows], noise)
@@ -254,10 +253,10 @@ class Mixture(StandardizedTransfer):
         self, state: MixtureState, partitions: Partitions, strength: float, mixture: GroupFit
     ) -> GroupFit:
         """A mixture after a few passes over all tasks."""
-        before, over = mixture, Passes(partitions, group_totals)
+        before, passes_over_all = mixture, Passes(partitions, group_totals)
         strengths = np.full(mixture.groups, strength)
-        for look in [*FEW_STEPS, *over.further_steps]:
-            (totals,) = over.sums(look, mixture)
+        for subset in [*FEW_STEPS, *passes_over_all.further_steps]:
+            (totals,) = passes_over_all.sums(subset, mixture)
             before, size = mixture, mixture.size(totals.count)
             fit, sums = step_from_totals(
                 before.fit, totals, strengths, state.known_noise, size, self.has_level
@@ -277,6 +276,17 @@ class Mixture(StandardizedTransfer):
         dof = ONE_NOISE if state.known_noise else fit.dof
         parts = Prior(mean, root, noise=noise, noise_dof=dof)
         return MixturePrior(parts, mixture.log_weights)
+
+    def check_state(self, state: MixtureState) -> None:
+        """Refuse weights, variances and degrees of freedom that groups of tasks cannot have."""
+        super().check_state(state)
+        for place, mixture in enumerate(state.fits):
+            name, logs = f"state.fits.{place}", mixture.log_weights
+            if not logs.size or not abs(np.exp(np.minimum(logs, 1.0)).sum() - 1.0) <= 1e-6:
+                raise InputError(f"{name} must have weights that add up to 1; got others")
+            for field in ("noise_variance", "dof"):
+                if not (np.asarray(getattr(mixture.fit, field)) > 0).all():
+                    raise InputError(f"{name}.fit.{field} must be above 0; got less")
 
     def explain(self, state: MixtureState) -> TaskStructure:
         """How many groups there are, and how large."""

@@ -45,17 +45,6 @@ from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = [
-    "LEVEL_VARIANCE",
-    "StepSums",
-    "covariance_step",
-    "feature_variances",
-    "fit_noise",
-    "leave_one_out",
-    "scoring_step",
-    "scoring_steps",
-]
-
 CHUNK_TASKS = 256  # tasks per batch of matrices
 EVEN_TASKS = 3.0  # tasks for which the regularising ones vary by the same along every feature
 LEVEL_VARIANCE = 100.0  # a priori, of a mean intercept of log-odds that is not shrunk
@@ -113,28 +102,29 @@ def scoring_step(
         chunks.append((k, z, weight))
     # Tasks long past count as if they had been observed whole.
     count = xp.asarray(past.count)[..., None, None]
-    gone = past.first - xp.asarray(past.count)[..., None] * fit.mean
+    past_total = past.first - xp.asarray(past.count)[..., None] * fit.mean
     known, squared = known + count * eye, squared + count * eye
-    total = total + matvec(inverse, gone)
-    own, shift = mean_step(fit, root, known, total, constant and free_intercept)
+    total = total + matvec(inverse, past_total)
+    mean_error, shift = mean_step(fit, root, known, total, constant and free_intercept)
     mean = fit.mean + matvec(root, shift)
     # The covariance, around the new mean.
     for k, z, weight in chunks:
         z = z - symmetric_matvec(k, shift[..., None, :])
         outer = outer + transpose(z) @ (weight[..., None] * z)
-        pull = pull + sum_of_products(k, own, k, weight)
-    away = past.first[..., :, None] * mean[..., None, :]
-    scatter = past.second - away - transpose(away) + count * mean[..., :, None] * mean[..., None, :]
+        pull = pull + sum_of_products(k, mean_error, k, weight)
+    cross = past.first[..., :, None] * mean[..., None, :]
+    square = count * mean[..., :, None] * mean[..., None, :]
+    scatter = past.second - cross - transpose(cross) + square
     outer = outer + inverse @ scatter @ inverse
     sums = StepSums(
         root,
         known,
         squared,
-        outer + pull + count * own - known,
+        outer + pull + count * mean_error - known,
         regularisation_target(fit, root, inverse, known, size, even),
     )
     covariance = covariance_step(sums, strength)
-    new = fit.replace(mean=mean, covariance=covariance, error=root @ own @ root)
+    new = fit.replace(mean=mean, covariance=covariance, error=root @ mean_error @ root)
     if noise:
         new = new.replace(noise_variance=float_if_scalar(xp.full(fit.mean.shape[:-1], noise**2)))
     elif residuals and not (xp is np and np.all(keep_noise)):
@@ -155,10 +145,10 @@ def fit_noise(
     ``square`` and ``dof`` are residuals for tasks that are too short for least squares.
     """
     usable = usable_residuals(tasks, square, dof, constant, fit.noise_variance)
-    gone, usual = (past.count, past.precision, past.logs), typical_square(fit, tasks)
-    variance, many = population_noise(usable, gone, usual, fit.noise_variance)
-    own = task_variance(variance, many, usable.square, usable.dof)
-    return fit.replace(noise_variance=variance, dof=many), tasks.replace(noise_variance=own)
+    past_sums, typical = (past.count, past.precision, past.logs), typical_square(fit, tasks)
+    variance, noise_dof = population_noise(usable, past_sums, typical, fit.noise_variance)
+    own = task_variance(variance, noise_dof, usable.square, usable.dof)
+    return fit.replace(noise_variance=variance, dof=noise_dof), tasks.replace(noise_variance=own)
 
 
 def scoring_steps(
@@ -230,8 +220,8 @@ def mean_step(
     least = xp.maximum(1e-30 * trace(root @ root), 1e-300)
     error = root @ shown @ raw @ root
     variance = mean_variance(centre, error, shown, least, level, LEVEL_VARIANCE)
-    own = spd_inverse(known + (root / variance[..., None, :]) @ root)
-    return own, matvec(own, total - matvec(root, fit.mean / variance))
+    mean_error = spd_inverse(known + (root / variance[..., None, :]) @ root)
+    return mean_error, matvec(mean_error, total - matvec(root, fit.mean / variance))
 
 
 def mean_variance(
@@ -244,27 +234,27 @@ def mean_variance(
         τ² = (‖estimate‖² − tr error) / tr shown
 
     ``shown`` says how far tasks have shown each direction. τ² is not below what it is uncertain by,
-    nor below ``least``. The last coefficient, if it is a ``level``, has no say, and a variance of
-    its own.
+    nor below ``least``. The last coefficient is left out if it is a ``level``, and
+    has a variance of its own.
     """
     xp = array_namespace(estimate)
     dim = estimate.shape[-1]
     slopes = 1.0 * (np.arange(dim) < dim - level)
-    seen = xp.maximum(trace(shown * slopes), 1.0)
-    doubt = trace(error * slopes) / seen
-    square = (estimate**2 * slopes).sum(-1) / seen
-    tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
+    shown_directions = xp.maximum(trace(shown * slopes), 1.0)
+    uncertainty = trace(error * slopes) / shown_directions
+    square = (estimate**2 * slopes).sum(-1) / shown_directions
+    tau = xp.maximum(square - uncertainty, uncertainty * xp.sqrt(2.0 / dim))
     return xp.where(slopes > 0, xp.maximum(tau, least)[..., None], level_variance)
 
 
 def covariance_step(sums: StepSums, strength: Any) -> Array:
-    """Σ after a step from a pass, with so many regularising tasks."""
+    """Σ after a step from the sums of a pass, with ``strength`` regularising tasks."""
     xp = array_namespace(sums.root)
-    many = xp.asarray(strength)[..., None, None]
+    strengths = xp.asarray(strength)[..., None, None]
     # The regularising tasks are no likelier the smaller Σ gets: their curvature is that of target.
-    curvature = sums.known_squared + many * sums.target
+    curvature = sums.known_squared + strengths * sums.target
     return fisher_step(
-        sums.root, curvature, sums.excess + many * (sums.target - xp.eye(sums.root.shape[-1]))
+        sums.root, curvature, sums.excess + strengths * (sums.target - xp.eye(sums.root.shape[-1]))
     )
 
 
@@ -299,13 +289,13 @@ def leave_one_out(
     known, z = posteriors(fit, root, task)
     k, z = known[..., 0, :, :], z[..., 0, :]
     weight = (sign * task.weight[..., 0])[..., None]
-    own = np.linalg.inv(np.linalg.inv(inverse @ fit.error @ inverse) - weight[..., None] * k)
+    mean_error = np.linalg.inv(np.linalg.inv(inverse @ fit.error @ inverse) - weight[..., None] * k)
     target = regularisation_target(fit, root, inverse, squared, even=even)
-    many = np.asarray(strength)[..., None, None]
-    curvature = squared - weight[..., None] * (k @ k) + many * target
+    strengths = np.asarray(strength)[..., None, None]
+    curvature = squared - weight[..., None] * (k @ k) + strengths * target
     excess = weight[..., None] * (k - z[..., :, None] * z[..., None, :])
     return fit.replace(
-        mean=fit.mean - matvec(root, weight * matvec(own, z)),
+        mean=fit.mean - matvec(root, weight * matvec(mean_error, z)),
         covariance=fisher_step(root, curvature, excess),
-        error=root @ own @ root,
+        error=root @ mean_error @ root,
     )

@@ -14,8 +14,6 @@ import numpy as np
 from headstart.arrays import array_namespace
 from headstart.records import Array
 
-__all__ = ["digamma", "log_gamma"]
-
 SHIFT = 8
 
 

@@ -36,8 +36,6 @@ from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["Past", "subtractable_moments", "subtractable_noise"]
-
 MAX_MEAN = 1e70  # of a parameter, whose square can be summed up
 MIN_COUNT = 1e-9  # tasks: fewer are the rounding of none
 SHARE_OF_LIMIT = 0.99  # of the largest α that stays in the cone, so that not everything is used up
@@ -105,15 +103,15 @@ class Past(Record):
         What is left are sums that tasks can have: of what cannot be subtracted, as much as tasks
         of the past have on average is.
         """
-        other = Past.of(fit, tasks, constant)
-        count, weight = np.asarray(self.count), np.asarray(other.count)
-        some = count - weight > MIN_COUNT  # else none is left
-        count, weight = np.where(some, count, 2.0), np.where(some, weight, 1.0)
-        whole, part = self.moment_matrix(count), other.moment_matrix(weight)
+        removed = Past.of(fit, tasks, constant)
+        count, weight = np.asarray(self.count), np.asarray(removed.count)
+        has_rest = count - weight > MIN_COUNT  # else none is left
+        count, weight = np.where(has_rest, count, 2.0), np.where(has_rest, weight, 1.0)
+        whole, part = self.moment_matrix(count), removed.moment_matrix(weight)
         share = subtractable_moments(whole, part)[..., None, None]
         left = whole - share * part - (1.0 - share) * (weight / count)[..., None, None] * whole
         precision, logs = subtractable_noise(
-            (count, self.precision, self.logs), (weight, other.precision, other.logs)
+            (count, self.precision, self.logs), (weight, removed.precision, removed.logs)
         )
         after = Past.unchecked(
             float_if_scalar(count - weight),
@@ -122,7 +120,7 @@ class Past(Record):
             float_if_scalar(precision),
             float_if_scalar(logs),
         )
-        return select(some, after, Past.zero(self.first.shape[-1], some.shape))
+        return select(has_rest, after, Past.zero(self.first.shape[-1], has_rest.shape))
 
     def moment_matrix(self, count: Any) -> Array:
         """[[n, Σ m_iᵀ], [Σ m_i, Σ (C_i + m_i m_iᵀ)]] with this n."""

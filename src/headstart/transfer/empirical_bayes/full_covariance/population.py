@@ -23,8 +23,6 @@ from headstart.records import Array, Record, combine, select
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.noise import task_scale
 
-__all__ = ["Fit", "begin_fit"]
-
 INITIAL_FIT_TASKS = 64  # tasks that a first guess is made from, at most
 LARGE_SHARE = 0.1  # of tasks whose rewards are large, by which others may be rounding
 ROUNDING_SHARE = 1e-12  # of the mean square reward of these tasks: below, rewards are rounding
@@ -66,19 +64,19 @@ class Fit(Record):
         size = xp.where(tasks.weight > 0, tasks.squares / xp.maximum(tasks.rounds, 1e-300), 0.0)
         rank = size.shape[-1] - 1 - ((size > 0).sum(-1, keepdims=True) * LARGE_SHARE).astype(int)
         large = xp.take_along_axis(xp.sort(size, axis=-1), rank, -1)
-        telling = (size > 0) & (size >= ROUNDING_SHARE * large)
-        order = stable_argsort(~telling)[..., :INITIAL_FIT_TASKS]
-        few = tasks.take(order)
+        informative = (size > 0) & (size >= ROUNDING_SHARE * large)
+        order = stable_argsort(~informative)[..., :INITIAL_FIT_TASKS]
+        first = tasks.take(order)
         noise, lam = task_scale(
-            Evidence.unchecked(few.gram, few.moment, few.rounds, few.squares, None)
+            Evidence.unchecked(first.gram, first.moment, first.rounds, first.squares, None)
         )
-        counts = xp.take_along_axis(telling, order, -1)
+        counts = xp.take_along_axis(informative, order, -1)
         share = counts / xp.maximum(counts.sum(-1, keepdims=True), 1)
         variance = xp.exp((share * xp.log(xp.asarray(noise) ** 2)).sum(-1))
         spread = xp.exp((share * xp.log(xp.asarray(noise) ** 2 / lam)).sum(-1)) / 2.0
         if known_noise:
             variance = known_noise**2 * xp.ones_like(spread)
-        mean = xp.zeros_like(few.moment[..., 0, :])
+        mean = xp.zeros_like(first.moment[..., 0, :])
         fit = cls.isotropic(mean, float_if_scalar(spread), float_if_scalar(variance))
         return fit, xp.asarray(counts.any(-1))
 
@@ -96,7 +94,7 @@ class Fit(Record):
         return xp.zeros_like(self.mean), self.mean_square[..., None, None] * eye
 
     def repeat(self, number: int) -> Fit:
-        """The same population so many times, along a new first axis."""
+        """``number`` copies of the population along a new first axis."""
         return combine(lambda part: np.repeat(np.asarray(part)[None], number, 0), self)
 
     def transform(self, matrix: Array) -> Fit:
@@ -106,6 +104,13 @@ class Fit(Record):
             covariance=congruence(matrix, self.covariance),
             error=congruence(matrix, self.error),
         )
+
+    def where_ready(self, ready: Any) -> Fit:
+        """The same population, or N(0, I) with R = 1 where no reward has determined the scale."""
+        xp = array_namespace(self.mean)
+        ones = xp.ones_like(xp.asarray(self.noise_variance))
+        unknown = Fit.isotropic(xp.zeros_like(self.mean), ones, ones)
+        return select(xp.asarray(ready) > 0, self, unknown)
 
     def differs_from(self, other: Fit, share: float) -> bool:
         """Whether another fit is away by more than a share of the tasks' spread."""

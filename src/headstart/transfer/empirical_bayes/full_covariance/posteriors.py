@@ -38,17 +38,6 @@ from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = [
-    "TaskPosteriors",
-    "estimate_task_noise",
-    "log_likelihood",
-    "noise_likelihood",
-    "noise_variances",
-    "posteriors",
-    "task_likelihoods",
-    "task_posteriors",
-]
-
 NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
 
 
@@ -67,15 +56,10 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     return xp.eye(root.shape[-1]) - left, z
 
 
-def loses_digits(inner: Array) -> npt.NDArray[np.bool_]:
-    """Which F G F have lost digits: their tasks' evidence spans too many orders of magnitude."""
-    return has_large_diagonal(inner, MAX_INFORMATION)
-
-
 def graded_posteriors(
     fit: Fit, root: Array, tasks: Tasks, huge: npt.NDArray[np.bool_]
 ) -> Iterator[tuple[tuple[int, ...], InformationPosterior]]:
-    """The posteriors of such tasks."""
+    """The posteriors of tasks whose evidence spans too many orders of magnitude for products."""
     if array_namespace(huge) is not np or not huge.any():
         return
     shape = huge.shape
@@ -139,8 +123,8 @@ def estimate_task_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks
     def by_posteriors(own: Array) -> Array:
         root, own = symmetric_root(fit.covariance), tasks.noise_variance
         for _ in range(NOISE_ITERATIONS):
-            found = task_posteriors(fit, root, tasks.replace(noise_variance=own))
-            own = variance(found.square, found.dof)
+            residuals = task_posteriors(fit, root, tasks.replace(noise_variance=own))
+            own = variance(residuals.square, residuals.dof)
         return own
 
     zeros = xp.zeros_like(tasks.rounds)
@@ -161,7 +145,7 @@ def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array
     offset = (mean * (2.0 * tasks.moment - pulled)).sum(-1) / (2.0 * variance)
     inner = around @ (tasks.gram / variance[..., None, None]) @ around
     surprise = matvec(around, (tasks.moment - pulled) / variance[..., None])
-    huge = loses_digits(inner)
+    huge = has_large_diagonal(inner, MAX_INFORMATION)  # digits of what is less are lost
     if huge.any():
         inner = np.where(huge[..., None, None], 0.0, inner)
         surprise = np.where(huge[..., None], 0.0, surprise)

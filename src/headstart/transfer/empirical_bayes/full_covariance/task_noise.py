@@ -39,8 +39,6 @@ from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma, log_gamma
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["Residuals", "population_noise", "task_variance", "usable_residuals"]
-
 #: The degrees of freedom that are tried, and how likely each is before there are tasks.
 DOF_GRID = 2.0 ** np.arange(0.0, 10.1, 0.5)
 LOG_PRIOR = 0.3 * np.log2(DOF_GRID)
@@ -60,13 +58,13 @@ MIN_STANDARD_ERRORS = 3.0  # that the correlation must be away from zero
 class Residuals(NamedTuple):
     """Tasks' residual sums of squares, their degrees of freedom, and what each task counts.
 
-    ``one`` says that all are given the same noise.
+    ``is_shared`` says that all tasks are given the same noise.
     """
 
     square: Array
     dof: Array
     weight: Array
-    one: Any = False
+    is_shared: Any = False
 
 
 def usable_residuals(
@@ -86,21 +84,23 @@ def usable_residuals(
     share = MAX_DOF / xp.maximum(dof, MAX_DOF)
     square, dof = share * square, share * dof
     if not constant:
-        telling = tasks.squares > 0
-        return Residuals(square * telling, dof * telling, tasks.weight)
-    total, counted = tasks.moment[..., -1], tasks.weight > 0
+        informative = tasks.squares > 0
+        return Residuals(square * informative, dof * informative, tasks.weight)
+    task_rewards, counted = tasks.moment[..., -1], tasks.weight > 0
     # Rewards of 0 and a: Σr² = a Σr for every task, with the same a.
-    whole = (counted * total).sum(-1)
-    value = (counted * tasks.squares).sum(-1) / xp.where(whole != 0, whole, 1.0)
-    away = xp.abs(tasks.squares - value[..., None] * total)
-    one = ((away <= 1e-9 * tasks.squares) | ~counted).all(-1) & (whole != 0)
+    reward_sum = (counted * task_rewards).sum(-1)
+    value = (counted * tasks.squares).sum(-1) / xp.where(reward_sum != 0, reward_sum, 1.0)
+    deviation = xp.abs(tasks.squares - value[..., None] * task_rewards)
+    is_shared = ((deviation <= 1e-9 * tasks.squares) | ~counted).all(-1) & (reward_sum != 0)
     rounds = xp.maximum(tasks.rounds, 1.0)
-    spread = tasks.squares - total**2 / rounds
-    telling = spread > 1e-12 * tasks.squares
+    spread = tasks.squares - task_rewards**2 / rounds
+    informative = spread > 1e-12 * tasks.squares
     variance = square / xp.maximum(dof, 1e-300)
-    one = one | are_correlated(total / rounds, variance, counted & telling & (dof > 0))
-    telling = telling | one[..., None]
-    return Residuals(square * telling, dof * telling, tasks.weight, one)
+    is_shared = is_shared | are_correlated(
+        task_rewards / rounds, variance, counted & informative & (dof > 0)
+    )
+    informative = informative | is_shared[..., None]
+    return Residuals(square * informative, dof * informative, tasks.weight, is_shared)
 
 
 def are_correlated(first: Array, second: Array, counted: Array) -> Any:
@@ -126,12 +126,12 @@ def are_correlated(first: Array, second: Array, counted: Array) -> Any:
 def task_variance(noise: Any, dof: Any, square: Array, residual_dof: Array) -> Array:
     """R_i² of every task, from its residuals and the population's noise."""
     xp = array_namespace(square)
-    scale, many = xp.asarray(noise)[..., None], xp.asarray(dof)[..., None]
-    return (many * scale + square) / (many + residual_dof)
+    scale, population_dof = xp.asarray(noise)[..., None], xp.asarray(dof)[..., None]
+    return (population_dof * scale + square) / (population_dof + residual_dof)
 
 
 def imaginary_residuals(dof: Any, past: Any = 0.0) -> Any:
-    """How many imaginary residuals of the expected size are added to so many real ones.
+    """How many imaginary residuals of the expected size are added to ``dof`` real ones.
 
     Each of the ``past`` tasks is worth a sufficient number.
     """
@@ -148,60 +148,62 @@ def population_noise(
     square reward, and ``before`` the s² to start from.
     """
     xp = array_namespace(residuals.square)
-    free = xp.asarray((residuals.weight * residuals.dof).sum(-1))
+    total_dof = xp.asarray((residuals.weight * residuals.dof).sum(-1))
     count, precision, logs = (xp.asarray(value) for value in past)
     # Tasks shorter than their dimension hardly tell noise from θ: a few imaginary residuals.
-    doubt = imaginary_residuals(free, count)
+    imaginary = imaginary_residuals(total_dof, count)
     square = xp.concatenate(
-        [residuals.square, (doubt * EXPECTED_NOISE_SHARE * usual)[..., None]], -1
+        [residuals.square, (imaginary * EXPECTED_NOISE_SHARE * usual)[..., None]], -1
     )
-    dof = xp.concatenate([residuals.dof, doubt[..., None]], -1)
-    weight = xp.concatenate([residuals.weight, xp.ones_like(doubt)[..., None]], -1)
+    dof = xp.concatenate([residuals.dof, imaginary[..., None]], -1)
+    weight = xp.concatenate([residuals.weight, xp.ones_like(imaginary)[..., None]], -1)
     # The unit of the rewards drops out: everything is in terms of the s² to start from.
     unit = xp.maximum(xp.asarray(before), 1e-300)
     square = square[..., None, :] / unit[..., None, None]
     dof, weight = dof[..., None, :], weight[..., None, :]
-    many = xp.broadcast_to(DOF_GRID, (*unit.shape, len(DOF_GRID)))
-    half = (many[..., None] + dof) / 2.0
-    log_scale = xp.zeros_like(many)
+    grid = xp.broadcast_to(DOF_GRID, (*unit.shape, len(DOF_GRID)))
+    half = (grid[..., None] + dof) / 2.0
+    log_scale = xp.zeros_like(grid)
     past_precision = (precision * unit)[..., None]
     tasks = (weight * (dof > 0)).sum(-1) + count[..., None]
     for _ in range(NEWTON_STEPS):
-        scale = xp.exp(log_scale)[..., None] * many[..., None]
+        scale = xp.exp(log_scale)[..., None] * grid[..., None]
         share = scale / (scale + square)
-        slope = (weight * (many[..., None] / 2.0 - half * share) * (dof > 0)).sum(-1)
-        slope = slope + (many / 2.0) * (count[..., None] - xp.exp(log_scale) * past_precision)
-        bend = (weight * half * share * (1.0 - share) * (dof > 0)).sum(-1)
-        bend = bend + (many / 2.0) * xp.exp(log_scale) * past_precision
-        step = slope / xp.maximum(bend, 1e-3 * many * xp.maximum(tasks, 1.0) / 2.0)
+        slope = (weight * (grid[..., None] / 2.0 - half * share) * (dof > 0)).sum(-1)
+        slope = slope + (grid / 2.0) * (count[..., None] - xp.exp(log_scale) * past_precision)
+        curvature = (weight * half * share * (1.0 - share) * (dof > 0)).sum(-1)
+        curvature = curvature + (grid / 2.0) * xp.exp(log_scale) * past_precision
+        step = slope / xp.maximum(curvature, 1e-3 * grid * xp.maximum(tasks, 1.0) / 2.0)
         log_scale = log_scale + xp.clip(step, -3.0, 3.0)
-    scale = xp.exp(log_scale) * many
-    fit = (
+    scale = xp.exp(log_scale) * grid
+    log_density = (
         weight
         * (
             log_gamma(half)
-            - log_gamma(many / 2.0)[..., None]
-            + (many / 2.0 * xp.log(scale))[..., None]
+            - log_gamma(grid / 2.0)[..., None]
+            + (grid / 2.0 * xp.log(scale))[..., None]
             - half * xp.log(scale[..., None] + square)
         )
         * (dof > 0)
     ).sum(-1)
-    fit = fit + count[..., None] * (many / 2.0 * xp.log(scale / 2.0) - log_gamma(many / 2.0))
+    log_density = log_density + count[..., None] * (
+        grid / 2.0 * xp.log(scale / 2.0) - log_gamma(grid / 2.0)
+    )
     shifted = logs - count * xp.log(unit)
-    fit = fit - many / 2.0 * shifted[..., None] - scale / 2.0 * past_precision
-    fit = fit + LOG_PRIOR
-    one = xp.asarray(residuals.one)[..., None] & (DOF_GRID[-1] > DOF_GRID)
-    fit = xp.where(one, -xp.inf, fit)
-    chance = xp.exp(fit - fit.max(-1, keepdims=True))
-    chance = chance / chance.sum(-1, keepdims=True)
-    noise = unit * xp.exp((chance * log_scale).sum(-1))
+    log_density = log_density - grid / 2.0 * shifted[..., None] - scale / 2.0 * past_precision
+    log_density = log_density + LOG_PRIOR
+    is_excluded = xp.asarray(residuals.is_shared)[..., None] & (DOF_GRID[-1] > DOF_GRID)
+    log_density = xp.where(is_excluded, -xp.inf, log_density)
+    probability = xp.exp(log_density - log_density.max(-1, keepdims=True))
+    probability = probability / probability.sum(-1, keepdims=True)
+    noise = unit * xp.exp((probability * log_scale).sum(-1))
     noise = xp.where(usual > 0, xp.maximum(noise, MIN_NOISE_SHARE * usual), xp.asarray(before))
-    return float_if_scalar(noise), float_if_scalar(xp.exp((chance * xp.log(many)).sum(-1)))
+    return float_if_scalar(noise), float_if_scalar(xp.exp((probability * xp.log(grid)).sum(-1)))
 
 
 def expected_precision_and_log(noise: Any, dof: Any, residuals: Residuals) -> tuple[Array, Array]:
     """E[1/R²] and E[log R²] of every task, given its residuals."""
     xp = array_namespace(residuals.square)
-    scale, many = xp.asarray(noise)[..., None], xp.asarray(dof)[..., None]
-    total, half = many * scale + residuals.square, (many + residuals.dof) / 2.0
+    scale, population_dof = xp.asarray(noise)[..., None], xp.asarray(dof)[..., None]
+    total, half = population_dof * scale + residuals.square, (population_dof + residuals.dof) / 2.0
     return 2.0 * half / total, xp.log(total / 2.0) - digamma(half)

@@ -29,15 +29,6 @@ from headstart.small_matrices import eigh, gaussian_gain
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.strength import clip_scores
 
-__all__ = [
-    "CANDIDATES",
-    "add_ensemble_scores",
-    "average_prior",
-    "ensemble_weights",
-    "initial_ensemble",
-    "low_rank_likelihoods",
-]
-
 #: ν of the low-rank candidates.
 SHRINKAGES = np.array([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])
 CANDIDATES = 1 + len(SHRINKAGES)
@@ -57,7 +48,7 @@ def initial_ensemble(batch: tuple[int, ...] = ()) -> Array:
 
 
 def ensemble_weights(scores: Array, count: Any) -> Array:
-    """The candidates' weights after so many tasks.
+    """The candidates' weights after ``count`` tasks.
 
     >>> ensemble_weights(initial_ensemble(), 20.0)[0].round(3)
     np.float64(0.982)
@@ -79,14 +70,14 @@ def add_ensemble_scores(scores: Array, latest: Array, weight: Any, count: Any) -
     """
     xp = array_namespace(scores, latest)
     latest = clip_scores(latest, latest.max(-1, keepdims=True), MAX_DEFICIT)
-    many = xp.asarray(weight)[..., None]
+    weights = xp.asarray(weight)[..., None]
     window = xp.clip(SCORE_SHARE * xp.asarray(count), MIN_SCORE_TASKS, MAX_SCORE_TASKS)
-    new = (1.0 - 1.0 / window[..., None]) ** many * scores + many * latest
+    new = (1.0 - 1.0 / window[..., None]) ** weights * scores + weights * latest
     return new - new.max(-1, keepdims=True)
 
 
 def shrink_shares(count: Any, dim: int) -> Array:
-    """ρ of every low-rank candidate after so many tasks."""
+    """ρ of every low-rank candidate after ``count`` tasks."""
     xp = array_namespace(count)
     many = SHRINKAGES * dim
     return many / (xp.maximum(xp.asarray(count), 1e-300)[..., None] + many)
@@ -103,14 +94,15 @@ def average_prior(
     dim = mean.shape[-1]
     first, others = weights[..., :1], weights[..., 1:]
     shares = shrink_shares(count, dim)
-    whole = (others * (1.0 - shares)).sum(-1)[..., None, None]
-    even = (others * shares).sum(-1) * trace(low.covariance) / dim
-    apart = low.scale * low.mean - mean
-    spread = whole * low.covariance + even[..., None, None] * xp.eye(dim)
+    unshrunk = (others * (1.0 - shares)).sum(-1)[..., None, None]
+    isotropic = (others * shares).sum(-1) * trace(low.covariance) / dim
+    difference = low.scale * low.mean - mean
+    spread = unshrunk * low.covariance + isotropic[..., None, None] * xp.eye(dim)
     across = low.scale[..., :, None] * low.scale[..., None, :]
     total = first[..., None] * covariance + across * spread
-    between = (first * (1.0 - first))[..., None] * apart[..., :, None] * apart[..., None, :]
-    return mean + (1.0 - first) * apart, total + between
+    share = (first * (1.0 - first))[..., None]
+    between = share * difference[..., :, None] * difference[..., None, :]
+    return mean + (1.0 - first) * difference, total + between
 
 
 def low_rank_likelihoods(low: LowRank, count: Any, variance: Any, evidence: Evidence) -> Array:
@@ -125,12 +117,12 @@ def low_rank_likelihoods(low: LowRank, count: Any, variance: Any, evidence: Evid
     gram = across * evidence.gram
     values, vectors = eigh(low.covariance)
     shares = shrink_shares(count, dim)[..., :, None]
-    even = values.mean(-1)[..., None, None]
-    half = xp.sqrt((1.0 - shares) * xp.maximum(values, 0.0)[..., None, :] + shares * even)
+    isotropic = values.mean(-1)[..., None, None]
+    half = xp.sqrt((1.0 - shares) * xp.maximum(values, 0.0)[..., None, :] + shares * isotropic)
     pulled = matvec(gram, low.mean)
     surprise = (moment - pulled) / noise[..., None]
     offset = (low.mean * (2.0 * moment - pulled)).sum(-1) / (2.0 * noise)
     gram = transpose(vectors) @ gram @ vectors / noise[..., None, None]
     inner = half[..., :, None] * gram[..., None, :, :] * half[..., None, :]
-    turned = half * matvec(transpose(vectors), surprise)[..., None, :]
-    return xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, turned))
+    whitened = half * matvec(transpose(vectors), surprise)[..., None, :]
+    return xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, whitened))

@@ -86,8 +86,6 @@ from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["fit_low_rank", "leave_one_out", "sweep_loadings", "sweep_mean"]
-
 MIN_SIGNAL = 0.3  # the least ‖W_c‖², as a share of what it is uncertain by
 MAX_SIGNAL = 1e12  # of a column, more than which says nothing
 MIN_FACTOR_SHARE = 1e-12  # the least second moment of a factor, as a share of all
@@ -134,37 +132,38 @@ def sweep_loadings(
     eye, w, active = xp.eye(rank), low.loadings, low.active
     inverse = 1.0 / xp.asarray(low.residual)
     each = inverse[..., None, None]
-    gone = scatter_around(past, low.mean)
-    count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
+    scatter = scatter_around(past, low.mean)
+    count = xp.maximum(weight.sum(-1) + scatter.number, 1e-300)
     total = xp.maximum(p.sum(-1), 1e-300)
     alpha: Array = low.relevance * inverse[..., None] * automatic
     variance = column_variances(p, alpha, active & automatic)
     # The factors of every task, and of those of the past.
-    uncertain = (variance * p[..., None, :]).sum(-1) / count[..., None]
+    uncertainty = (variance * p[..., None, :]).sum(-1) / count[..., None]
     share = (traces / total[..., None] * count[..., None])[..., None]
     across = transpose(w)[..., None, :, :]
-    more = 1.0 + share * uncertain[..., None, :]
-    m = projected_inverse(a_matrix, w, more)
+    diagonal = 1.0 + share * uncertainty[..., None, :]
+    m = projected_inverse(a_matrix, w, diagonal)
     z = matvec(m, matvec(across, a))
     second = m + z[..., :, None] * z[..., None, :]
-    past_more = 1.0 + (dim * inverse / total * count)[..., None] * uncertain
-    past_m = spd_inverse(each * (transpose(w) @ w) + eye * past_more[..., None, :])
+    past_diagonal = 1.0 + (dim * inverse / total * count)[..., None] * uncertainty
+    past_m = spd_inverse(each * (transpose(w) @ w) + eye * past_diagonal[..., None, :])
     past_map = each * (past_m @ transpose(w))
-    past_second = gone.number[..., None, None] * past_m + congruence(past_map, gone.second)
-    cross = transpose(a) @ (weight[..., None] * z) + each * (gone.second @ transpose(past_map))
+    past_second = scatter.number[..., None, None] * past_m + congruence(past_map, scatter.second)
+    cross = transpose(a) @ (weight[..., None] * z) + each * (scatter.second @ transpose(past_map))
     # Parameter expansion: the factors get unit second moments.
     second = weight[..., None, None] * second
-    whole = second.sum(-3) + past_second
-    whole = xp.asarray(whole / count[..., None, None])
-    whole = whole + MIN_FACTOR_SHARE * trace(whole)[..., None, None] * eye
-    lower = cholesky(whole)
-    back = xp.linalg.inv(lower)
-    w, cross, past_second = w @ lower, cross @ transpose(back), congruence(back, past_second)
+    second_moment = second.sum(-3) + past_second
+    second_moment = xp.asarray(second_moment / count[..., None, None])
+    second_moment = second_moment + MIN_FACTOR_SHARE * trace(second_moment)[..., None, None] * eye
+    lower = cholesky(second_moment)
+    lower_inverse = xp.linalg.inv(lower)
+    w, cross = w @ lower, cross @ transpose(lower_inverse)
+    past_second = congruence(lower_inverse, past_second)
     if automatic:
         alpha = relevance(w, matvec(transpose(lower**2), variance.sum(-1)), active)
 
     def operator(x: Array) -> Array:
-        summed = sum_of_products(a_matrix, x @ back, second) @ transpose(back)
+        summed = sum_of_products(a_matrix, x @ lower_inverse, second) @ transpose(lower_inverse)
         return summed + each * (x @ past_second) + x * alpha[..., None, :]
 
     scale = active[..., None, :] / xp.maximum(p[..., :, None] + alpha[..., None, :], 1e-300)
@@ -184,37 +183,37 @@ def orthogonal_columns(
     """
     xp = array_namespace(w)
     rank = w.shape[-1]
-    turn = eigh(transpose(w) @ w)[1][..., ::-1]
+    rotation = eigh(transpose(w) @ w)[1][..., ::-1]
     active = xp.arange(rank) < active.sum(-1, keepdims=True)
-    w, variance = w @ turn * active[..., None, :], transpose(turn**2) @ variance
+    w, variance = w @ rotation * active[..., None, :], transpose(rotation**2) @ variance
     variance = variance * active[..., :, None]
-    square, doubt = (w**2).sum(-2), variance.sum(-1)
-    signal = xp.where(doubt > 0, square / xp.where(doubt > 0, doubt, 1.0), 0.0)
+    square, uncertainty = (w**2).sum(-2), variance.sum(-1)
+    signal = xp.where(uncertainty > 0, square / xp.where(uncertainty > 0, uncertainty, 1.0), 0.0)
     if automatic:
         keep = (signal >= MIN_SIGNAL) & (square >= MIN_COLUMN_SHARE * square.max(-1, keepdims=True))
         keep = keep | (xp.arange(rank) == 0)
         w, active = w * keep[..., None, :], active & keep
     return low.replace(
         loadings=w,
-        relevance=xp.asarray(low.residual)[..., None] * relevance(w, doubt, active),
+        relevance=xp.asarray(low.residual)[..., None] * relevance(w, uncertainty, active),
         signal=xp.minimum(signal, MAX_SIGNAL),
     )
 
 
-def relevance(loadings: Array, doubt: Array, active: npt.NDArray[np.bool_]) -> Array:
+def relevance(loadings: Array, uncertainty: Array, active: npt.NDArray[np.bool_]) -> Array:
     """α_c = d / (‖W_c‖² + Σ_j Var[c, j]) of the columns in use."""
     xp = array_namespace(loadings)
-    square = xp.maximum((loadings**2).sum(-2) + doubt, 1e-300)
+    square = xp.maximum((loadings**2).sum(-2) + uncertainty, 1e-300)
     return xp.where(active, loadings.shape[-2] / square, 0.0)
 
 
-def total_precision(given: TaskPrecisions, gone: Any, inverse: Any) -> Array:
+def total_precision(given: TaskPrecisions, past_count: Any, inverse: Any) -> Array:
     """Σ A_i, tasks of the past included, which have A = I / σ²."""
     xp = array_namespace(given.precision)
     dim = given.precision.shape[-1]
     total = (given.weight[..., None, None] * given.precision).sum(-3)
     total = (total + transpose(total)) / 2
-    return total + xp.asarray(gone * inverse)[..., None, None] * xp.eye(dim)
+    return total + xp.asarray(past_count * inverse)[..., None, None] * xp.eye(dim)
 
 
 def conjugate_gradients(
@@ -227,17 +226,18 @@ def conjugate_gradients(
     xp = array_namespace(right)
     x = start
     residual = right - operator(x)
-    ahead = precondition(residual)
-    direction, power = ahead, (residual * ahead).sum((-2, -1))
+    preconditioned = precondition(residual)
+    direction, power = preconditioned, (residual * preconditioned).sum((-2, -1))
     for _ in range(CG_STEPS):
         image = operator(direction)
-        bend = (direction * image).sum((-2, -1))
-        step = xp.where(bend > 0, power / xp.where(bend > 0, bend, 1.0), 0.0)[..., None, None]
+        curvature = (direction * image).sum((-2, -1))
+        length = xp.where(curvature > 0, power / xp.where(curvature > 0, curvature, 1.0), 0.0)
+        step = length[..., None, None]
         x, residual = x + step * direction, residual - step * image
-        ahead = precondition(residual)
-        before, power = power, (residual * ahead).sum((-2, -1))
-        more = xp.where(before > 0, power / xp.where(before > 0, before, 1.0), 0.0)
-        direction = ahead + more[..., None, None] * direction
+        preconditioned = precondition(residual)
+        last_power, power = power, (residual * preconditioned).sum((-2, -1))
+        ratio = xp.where(last_power > 0, power / xp.where(last_power > 0, last_power, 1.0), 0.0)
+        direction = preconditioned + ratio[..., None, None] * direction
     return x
 
 
@@ -256,34 +256,34 @@ def sweep_mean(
     w, eye = low.loadings, xp.eye(rank)
     inverse = 1.0 / xp.asarray(low.residual)
     each = inverse[..., None, None]
-    gone = scatter_around(past, low.mean)
-    count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
+    scatter = scatter_around(past, low.mean)
+    count = xp.maximum(weight.sum(-1) + scatter.number, 1e-300)
     each_h, v, m = woodbury(given.precision, w, a)
     past_m = spd_inverse(eye + each * (transpose(w) @ w))
     past_h = each * (xp.eye(dim) - each * (w @ past_m @ transpose(w)))
     own = (weight[..., None, None] * each_h).sum(-3)
-    h = (own + transpose(own)) / 2 + gone.number[..., None, None] * past_h
-    total = (weight[..., None] * v).sum(-2) + matvec(past_h, gone.first)
+    h = (own + transpose(own)) / 2 + scatter.number[..., None, None] * past_h
+    total = (weight[..., None] * v).sum(-2) + matvec(past_h, scatter.first)
     error, shift = mean_step(low, h, total, level)
     mean = low.mean + shift
     v = v - symmetric_matvec(each_h, shift[..., None, :])
     # σ²: one step of Fisher scoring.
-    gone = scatter_around(past, mean)
-    square = (weight * (v**2).sum(-1)).sum(-1) + trace(past_h @ gone.second @ past_h)
+    scatter = scatter_around(past, mean)
+    square = (weight * (v**2).sum(-1)).sum(-1) + trace(past_h @ scatter.second @ past_h)
     pull = trace(h @ error @ h) / count
     norm = (each_h**2).sum((-2, -1))
-    curvature = (weight * norm).sum(-1) + gone.number * (past_h**2).sum((-2, -1))
+    curvature = (weight * norm).sum(-1) + scatter.number * (past_h**2).sum((-2, -1))
     step = (square - trace(h) + pull) / xp.maximum(curvature, 1e-300)
     residual = bounded_step(low.residual, step, w)
     # How many directions are as good as observed in every task.
     known = (weight[..., None] * (1.0 - xp.diagonal(m, axis1=-2, axis2=-1))).sum(-2)
-    gone_known = gone.number[..., None] * (1.0 - xp.diagonal(past_m, axis1=-2, axis2=-1))
+    past_known = scatter.number[..., None] * (1.0 - xp.diagonal(past_m, axis1=-2, axis2=-1))
     return low.with_residual(
         residual,
         mean=mean,
         error=error,
         curvature=float_if_scalar(residual**2 * curvature),
-        directions=float_if_scalar(((known + gone_known) / count[..., None]).sum(-1)),
+        directions=float_if_scalar(((known + past_known) / count[..., None]).sum(-1)),
     ).predictive(count)
 
 
@@ -345,9 +345,9 @@ def leave_one_out(
     bend = np.maximum(p, 0.0)[..., :, None] + low.relevance[..., None, :]
     step = low.active[..., None, :] * (transpose(q) @ gradient) / np.maximum(bend, 1e-300)
     # The factors' second moments were I with all tasks: parameter expansion.
-    many = np.maximum(np.asarray(count), 1.0)[..., None, None]
-    whole = eye + weight[..., None] * (eye - second) / many
-    values, vectors = np.linalg.eigh((whole + transpose(whole)) / 2)
+    counts = np.maximum(np.asarray(count), 1.0)[..., None, None]
+    second_moment = eye + weight[..., None] * (eye - second) / counts
+    values, vectors = np.linalg.eigh((second_moment + transpose(second_moment)) / 2)
     values = np.clip(values, 0.25, 4.0)
     loadings = (w - scaled * (q @ step)) @ (
         (vectors * np.sqrt(values)[..., None, :]) @ transpose(vectors)

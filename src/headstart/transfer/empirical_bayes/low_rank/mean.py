@@ -13,8 +13,6 @@ from headstart.small_matrices import spd_inverse
 from headstart.transfer.empirical_bayes.full_covariance.fitting import LEVEL_VARIANCE, mean_variance
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 
-__all__ = ["mean_step"]
-
 MIN_SHOWN = 0.1  # tasks that have to show a direction, about, for it to tell how large μ is
 MIN_MEAN_SHARE = 1e-10  # the least τ², as a share of the mean variance of tasks
 

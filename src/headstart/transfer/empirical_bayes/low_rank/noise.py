@@ -38,8 +38,6 @@ from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["MarginalResiduals", "NoiseScores", "marginal_residuals", "noise_scores", "noise_step"]
-
 MIN_SHARE = 1e-3  # the least I / Σ f
 MAX_STEP = 1.0  # of log R²
 
@@ -122,9 +120,9 @@ def marginal_residuals(low: LowRank, tasks: Tasks, noise_variance: Any) -> Margi
     given = task_precisions(tasks, noise_variance, low.residual)
     scores = noise_scores(low, tasks, noise_variance, given)
     total = NoiseScores(*((given.weight * each).sum(-1) for each in scores))
-    spread = xp.maximum(xp.asarray(low.residual) ** 2, 1e-300)  # σ² may all but vanish
-    everything = xp.asarray(low.curvature) / spread
-    total = total._replace(curvature=xp.maximum(total.curvature, everything))
+    squared_residual = xp.maximum(xp.asarray(low.residual) ** 2, 1e-300)  # σ² may all but vanish
+    total_curvature = xp.asarray(low.curvature) / squared_residual
+    total = total._replace(curvature=xp.maximum(total.curvature, total_curvature))
     step, information = noise_step(total)
     dof = xp.maximum(total.dof, 1e-300)
     shift = 1.0 + step - total.gradient / dof

@@ -17,8 +17,6 @@ from headstart.records import Array, Record
 from headstart.small_matrices import eigh
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 
-__all__ = ["LowRank", "column_variances", "scale_fit", "start_low_rank"]
-
 MAX_RANK = 16  # columns of W, at most
 MIN_RESIDUAL_SHARE = 1e-6  # the least σ², as a share of the largest variance
 RESIDUAL_START = 0.1  # σ² to start from, as a share of the usual variance outside W
@@ -150,7 +148,7 @@ class LowRank(Record):
         )
 
     def predictive(self, count: Any) -> LowRank:
-        """The same with the covariance S that predicts a new task, after so many tasks."""
+        """The same with the covariance S that predicts a new task, after ``count`` tasks."""
         xp = array_namespace(self.mean)
         w, known = self.loadings, xp.asarray(self.directions) + 1.0
         p, q = eigh(self.information)
@@ -159,8 +157,8 @@ class LowRank(Record):
         inflate = 1.0 + known / xp.maximum(xp.asarray(count) - known, known / 2.0)
         spread = inflate[..., None, None] * (w @ transpose(w))
         spread = spread + (q * variance[..., None, :]) @ transpose(q) + self.error
-        eye = xp.asarray(self.residual)[..., None, None] * xp.eye(w.shape[-2])
-        return self.replace(covariance=spread + eye)
+        isotropic = xp.asarray(self.residual)[..., None, None] * xp.eye(w.shape[-2])
+        return self.replace(covariance=spread + isotropic)
 
 
 def scale_fit(fit: Fit, scale: Array) -> Fit:
@@ -172,7 +170,7 @@ def scale_fit(fit: Fit, scale: Array) -> Fit:
 
 
 def start_low_rank(fit: Fit, tasks: Any, scale: Array | None = None) -> LowRank:
-    """W and σ² from the eigenvalues of a full covariance, for so many tasks.
+    """W and σ² from the eigenvalues of a full covariance, for ``tasks`` tasks.
 
     σ² starts at a tenth of the usual variance outside W. It grows within a few sweeps where it has
     to, but a direction that a large σ² has hidden does not come back. There are at least two tasks

@@ -14,15 +14,6 @@ from headstart.small_matrices import ridge_solve
 from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = [
-    "PastScatter",
-    "TaskPrecisions",
-    "scale_past",
-    "scale_tasks",
-    "scatter_around",
-    "task_precisions",
-]
-
 
 class TaskPrecisions(NamedTuple):
     """What tasks tell of W and μ, for one σ² and their noise: A_i, a_i at μ = 0, and weights."""

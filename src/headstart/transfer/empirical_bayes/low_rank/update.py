@@ -26,8 +26,6 @@ from headstart.transfer.empirical_bayes.low_rank.population import LowRank, star
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["feature_scale", "remove_from_low_rank", "update_low_rank", "update_noise"]
-
 FIRST_FIT_TASKS = 3  # from which on there is a low-rank fit
 RESTART_GROWTH = 1 / 4  # a fresh start is made whenever tasks have grown by this share
 FRESH_ROUNDS, WARM_ROUNDS = 6, 1  # from the full covariance, and from the fit before

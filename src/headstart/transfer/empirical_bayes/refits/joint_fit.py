@@ -18,14 +18,12 @@ from headstart.model.evidence import Evidence
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.scoring import WIDE_DIM, cross_validate
-from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity, thin
+from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity, evenly_spaced
 from headstart.transfer.empirical_bayes.tasks import Tasks, canonical_order
 from headstart.transfer.partitions import Partitions
 
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
-
-__all__ = ["fit_roughly", "fit_together"]
 
 FIRST_STEPS = 12  # of scoring, before the test of convergence
 MAX_REPEATS, MAX_WIDE_REPEATS = 40, 4  # of two more steps each, with few and with many features
@@ -58,7 +56,9 @@ def fit_together(
         tasks = tasks.replace(weight=tasks.weight * np.exp(-age / transfer.decay_tasks))
     order = canonical_order(tasks)
     arranged = tasks.take(order)
-    scores, ensemble, support = cross_validate(transfer, state, thin(arranged), len(arranged))
+    scores, ensemble, support = cross_validate(
+        transfer, state, evenly_spaced(arranged), len(arranged)
+    )
     state = state.replace(scores=scores, ensemble=ensemble, support=support)
     count = float_if_scalar(np.full(first.batch, float(len(listed))))
     state = state.replace(tasks=arranged, task_count=count)
@@ -70,11 +70,11 @@ def fit_together(
             break
     for _ in range(LOW_RANK_UPDATES):
         state = transfer.update_fit(state, steps=1)
-    over = max(len(tasks) - capacity(first.dim), 0)
-    if over:
+    excess = max(len(tasks) - capacity(first.dim), 0)
+    if excess:
         tasks = tasks.replace(**state.tasks.take(np.argsort(order, -1)).noise_fields())
-        state = state.replace(past=transfer.retire(state, tasks[:over]))
-    return state.replace(tasks=tasks[over:])
+        state = state.replace(past=transfer.retire(state, tasks[:excess]))
+    return state.replace(tasks=tasks[excess:])
 
 
 def fit_roughly(

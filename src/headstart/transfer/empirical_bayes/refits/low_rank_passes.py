@@ -47,10 +47,8 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
     WARM_ROUNDS,
     safe_fit,
 )
-from headstart.transfer.empirical_bayes.refits.passes import Look, Passes, counting_noise
+from headstart.transfer.empirical_bayes.refits.passes import Passes, Subset, counting_noise
 from headstart.transfer.empirical_bayes.tasks import Tasks
-
-__all__ = ["LowRankSearch", "LowRankSums", "column_doubts", "low_rank_step", "low_rank_totals"]
 
 FIRST_NOISE_STEPS = 4  # on the first tasks, where tasks are short
 
@@ -70,12 +68,12 @@ class LowRankSums(NamedTuple):
     directions: Any  # Σ tr (I − M)
     noise: Array  # Σ of the scores of R², in the order of ``NoiseScores``, or zeros
 
-    def rotate(self, turn: Array) -> LowRankSums:
+    def rotate(self, rotation: Array) -> LowRankSums:
         """The same sums for the loadings W Q with a rotation Q of the factors."""
         return self._replace(
-            factors=congruence(transpose(turn), self.factors),
-            cross=self.cross @ turn,
-            product=self.product @ turn,
+            factors=congruence(transpose(rotation), self.factors),
+            cross=self.cross @ rotation,
+            product=self.product @ rotation,
         )
 
 
@@ -91,7 +89,9 @@ def low_rank_totals(
     precision, moment, weight = given
     w, each = low.loadings, weight[..., None, None]
     a = moment - symmetric_matvec(precision, low.mean)
-    m = projected_inverse(precision, w, 1.0 + trace(precision)[..., None] * column_doubts(low))
+    m = projected_inverse(
+        precision, w, 1.0 + trace(precision)[..., None] * column_uncertainties(low)
+    )
     z = matvec(m, matvec(transpose(w), a))
     second = m + z[..., :, None] * z[..., None, :]
     h, v, m = woodbury(precision, w, a)  # with the factors integrated out
@@ -114,7 +114,7 @@ def low_rank_totals(
     )
 
 
-def column_doubts(low: LowRank) -> Array:
+def column_uncertainties(low: LowRank) -> Array:
     """Σ_j Var[c, j] p_j / Σ_j p_j of every column of W.
 
     Times tr A_i it is t_i diag_c(Σ_j Var[c, j] p_j / N) with t_i = tr A_i / mean tr A.
@@ -147,14 +147,14 @@ def low_rank_step(low: LowRank, totals: LowRankSums, level: bool = False) -> Low
     information = (totals.precision + transpose(totals.precision)) / 2
     p, q = np.linalg.eigh(information)
     p = np.maximum(p, 0.0)
-    doubt = column_variances(p, low.relevance / np.asarray(low.residual), low.active).sum(-1)
+    uncertainty = column_variances(p, low.relevance / np.asarray(low.residual), low.active).sum(-1)
     lower = np.linalg.cholesky(
         (totals.factors + transpose(totals.factors)) / (2 * count) + 1e-12 * eye
     )
-    back = np.linalg.inv(lower)
+    lower_inverse = np.linalg.inv(lower)
     w = low.loadings @ lower
-    alpha = relevance(w, matvec(transpose(lower**2), doubt), low.active)
-    gradient = (totals.cross - totals.product) @ transpose(back) - w * alpha
+    alpha = relevance(w, matvec(transpose(lower**2), uncertainty), low.active)
+    gradient = (totals.cross - totals.product) @ transpose(lower_inverse) - w * alpha
     scale = low.active / np.maximum(p[:, None] + alpha, 1e-300)
     w = w + q @ (scale * (transpose(q) @ gradient))
     variance = column_variances(p, alpha, low.active)
@@ -162,9 +162,9 @@ def low_rank_step(low: LowRank, totals: LowRankSums, level: bool = False) -> Low
     known = (totals.known + transpose(totals.known)) / 2
     error, shift = mean_step(low, known, totals.total, level)
     # Around the new mean, with tasks as they are on average.
-    moved = -2.0 * totals.total @ matvec(known, shift) / count
-    moved = moved + (matvec(known, shift) ** 2).sum(-1) / count
-    excess = totals.square + moved - trace(known) + trace(known @ error @ known) / count
+    shift_term = -2.0 * totals.total @ matvec(known, shift) / count
+    shift_term = shift_term + (matvec(known, shift) ** 2).sum(-1) / count
+    excess = totals.square + shift_term - trace(known) + trace(known @ error @ known) / count
     residual = bounded_step(low.residual, excess / np.maximum(totals.curvature, 1e-300), w)
     low = low.replace(information=np.asarray(low.residual) * information)
     low = orthogonal_columns(low, w, variance, low.active, automatic=True)
@@ -184,7 +184,7 @@ class LowRankSearch:
 
     Parameters
     ----------
-    over
+    passes
         The passes over all tasks, which sum for the full covariance and for this population.
     fit
         The population with a full covariance.
@@ -208,9 +208,9 @@ class LowRankSearch:
     noise: Any
 
     def __init__(
-        self, over: Passes, fit: Fit, first: Tasks, known_noise: float, level: bool = False
+        self, passes: Passes, fit: Fit, first: Tasks, known_noise: float, level: bool = False
     ) -> None:
-        self.over, self.noise, self.level = over, None, level
+        self.passes, self.noise, self.level = passes, None, level
         past = Past.zero(fit.mean.shape[-1])
         first = first.replace(noise_variance=counting_noise(fit, first))
         low = start_low_rank(fit, float(len(first)))
@@ -230,7 +230,7 @@ class LowRankSearch:
         return bool(self.population.active.any())
 
     @property
-    def tells_noise(self) -> bool:
+    def estimates_noise(self) -> bool:
         """Whether s² is that of this population."""
         return self.noise is not None
 
@@ -238,15 +238,15 @@ class LowRankSearch:
         """The population with a full covariance, with s² where this one tells it."""
         return fit if self.noise is None else fit.replace(noise_variance=self.noise)
 
-    def arguments(self, look: Look) -> tuple[LowRank, bool]:
+    def arguments(self, subset: Subset) -> tuple[LowRank, bool]:
         """The population for the next pass, and whether it is to score the noise.
 
         Its information is that of as many tasks as the pass will stand for.
         """
-        tasks = self.over.stands_for(look) if look is not Look.ALL else len(self.over.partitions)
+        tasks = self.passes.stands_for(subset)
         information = self.population.information * (tasks / self.tasks)
         self.population, self.tasks = self.population.replace(information=information), tasks
-        return self.population, self.tells_noise
+        return self.population, self.estimates_noise
 
     def step(self, fit: Fit, totals: LowRankSums, others: LowRankSums) -> None:
         """One step from the sums of a pass with the population and a fit.
@@ -255,13 +255,13 @@ class LowRankSearch:
         the population predicts.
         """
         self.before, self.totals = self.population, totals
-        if self.tells_noise:
+        if self.estimates_noise:
             self.noise = noise_after_step(fit, totals).noise_variance
         self.population = step_if_sound(self.before, others, self.level)
-        if self.over.missing is not None:
-            full, missing = self.over.missing
-            turn = factor_rotation(self.before, self.population)
-            self.over.missing = full, missing.rotate(turn)
+        if self.passes.correction is not None:
+            full, low_rank = self.passes.correction
+            rotation = factor_rotation(self.before, self.population)
+            self.passes.correction = full, low_rank.rotate(rotation)
 
     def finish(self) -> LowRank:
         """The population with the tasks that were left out: the last step once more, with them."""

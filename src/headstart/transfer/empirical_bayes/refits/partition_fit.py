@@ -25,16 +25,16 @@ from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.low_rank_passes import (
     LowRankSearch,
     LowRankSums,
-    column_doubts,
+    column_uncertainties,
     low_rank_totals,
 )
 from headstart.transfer.empirical_bayes.refits.passes import (
     FEW_STEPS,
     LOW_RANK_STEPS,
     NOISY_FACTOR,
-    Look,
     Passes,
     PassSums,
+    Subset,
     add_up,
     past_from_totals,
     step_from_totals,
@@ -54,8 +54,6 @@ from headstart.transfer.partitions import Partitions, chunks
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = ["compiled_totals", "fit_partitions", "partition_totals"]
-
 SCORING_STEPS = {5, 11, 12, 15, 17, 19}  # after which strengths are scored
 LOOPS = "headstart.kernels.task_totals"
 WORK_PER_ROW = 64  # products of features that are as much work as a row of a log
@@ -68,7 +66,7 @@ def fit_partitions(
 ) -> EmpiricalBayesState:
     """The state of the tasks of partitions.
 
-    The populations are fitted to the first few thousand tasks, and then corrected by one look at
+    The populations are fitted to the first few thousand tasks, and then corrected by one pass over
     all of them (:class:`~headstart.transfer.empirical_bayes.refits.passes.Passes`).
     """
     count, dim = len(partitions), partitions.dim
@@ -80,12 +78,12 @@ def fit_partitions(
     if not state.ready:  # no reward at all
         return state.replace(task_count=float(count), fitted_count=float(count))
     search = Search(transfer, partitions, start, state.fit)
-    for step, look in enumerate(FEW_STEPS):
-        search.step(look, step in SCORING_STEPS)
+    for step, subset in enumerate(FEW_STEPS):
+        search.step(subset, step in SCORING_STEPS)
     if transfer.low_rank:
         search.fit_low_rank(first)
-    for step, look in enumerate(search.over.further_steps, len(FEW_STEPS)):
-        search.step(look, step in SCORING_STEPS)
+    for step, subset in enumerate(search.passes.further_steps, len(FEW_STEPS)):
+        search.step(subset, step in SCORING_STEPS)
     return search.finish(state)
 
 
@@ -108,7 +106,7 @@ class Search:
         count, dim = len(partitions), partitions.dim
         self.held_rows = partitions.slice(count - min(capacity(dim), count // 4), count)
         self.transfer, self.start, self.count, self.dim = transfer, start, count, dim
-        self.over = Passes(partitions, pass_function(partitions))
+        self.passes = Passes(partitions, pass_function(partitions))
         self.held = Tasks.from_batch(Evidence.unpack(self.held_rows, dim))
         self.fit, self.scores, self.support = fit, start.scores, start.support
         self.low, self.low_rank = start.low_rank, None
@@ -122,17 +120,17 @@ class Search:
     def known_noise(self) -> float:
         """R where it is given, or where the low-rank population tells it."""
         low = self.low_rank
-        if low is None or not low.tells_noise:
+        if low is None or not low.estimates_noise:
             return self.start.known_noise
         return float(np.sqrt(low.noise))
 
-    def step(self, look: Look, scored: bool) -> None:
+    def step(self, subset: Subset, scored: bool) -> None:
         """A step of every population, which looks at some tasks."""
         low, arguments = self.low_rank, tuple[Any, ...]()
         if low is not None:
-            self.fit, arguments = low.with_noise(self.fit), low.arguments(look)
+            self.fit, arguments = low.with_noise(self.fit), low.arguments(subset)
         self.before = self.fit
-        totals, others = self.sums(look, self.fit, *arguments)
+        totals, others = self.sums(subset, self.fit, *arguments)
         self.totals, self.others = totals[0], others[0]
         if low is not None:
             low.step(self.fit, totals[1], others[1])
@@ -143,12 +141,12 @@ class Search:
             candidates = candidate_covariances(sums, strength, self.fit)
             self.scores, self.support = score_held_out(self.start, self.fit, candidates, self.held)
 
-    def sums(self, look: Look, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def sums(self, subset: Subset, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The sums of a pass, and those without the tasks that are held out if they are in it."""
-        sums = self.over.sums(look, *arguments)
-        if self.over.stands_for(look) < self.count:
+        sums = self.passes.sums(subset, *arguments)
+        if self.passes.stands_for(subset) < self.count:
             return sums, sums
-        held = self.over.function(self.held_rows, self.dim, *arguments)
+        held = self.passes.function(self.held_rows, self.dim, *arguments)
         return sums, combine(operator.sub, sums, held)
 
     def next_fit(self, totals: PassSums, strength: Any) -> tuple[Fit, StepSums]:
@@ -164,14 +162,14 @@ class Search:
         """Fit the low-rank population to the few, if tasks differ along any direction."""
         known, first = self.start.known_noise, first[: self.count - len(self.held)]
         level = self.transfer.has_level
-        low = LowRankSearch(self.over, self.fit, first, known, level)
+        low = LowRankSearch(self.passes, self.fit, first, known, level)
         self.low = low.population
         if not low.active:
             return
         self.low_rank = low
         for _ in range(LOW_RANK_STEPS):
             fit = low.with_noise(self.fit)
-            sums, others = self.sums(Look.FEW, fit, *low.arguments(Look.FEW))
+            sums, others = self.sums(Subset.FEW, fit, *low.arguments(Subset.FEW))
             low.step(fit, sums[1], others[1])
 
     def finish(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
@@ -206,7 +204,7 @@ class Search:
 
 
 def pass_function(partitions: Partitions) -> Callable[..., Sums]:
-    """The function for passes over so many tasks with so many features."""
+    """The function that sums up the tasks of these partitions, compiled or not."""
     work = len(partitions) * partitions.dim**2 // WORK_PER_ROW
     return partition_totals if forms.load_if_worth(LOOPS, work) is None else compiled_totals
 
@@ -251,7 +249,7 @@ def compiled_totals(
         loops.padded(low.mean),
         loops.padded(low.loadings[:, active]),
         float(low.residual),
-        column_doubts(low)[active],
+        column_uncertainties(low)[active],
         MAX_INFORMATION,
         loops.padded(low.error, 2) if scores_noise else np.zeros((0, 0)),
         noise,

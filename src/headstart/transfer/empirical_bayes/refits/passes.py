@@ -7,9 +7,9 @@ stands still, so both find the same one; near it, and a fit to a few hundred tas
 are their steps. (What the mean is uncertain by is shared out among tasks by their average, which
 with hundreds of them makes no difference.)
 
-A pass over all tasks is dear, so only one is made (:class:`Passes`). The fit is first made to a few
-tasks alone. Then there are sums S over m tasks and T over all n, both at the μ₀, Σ₀ that this fit
-has found, and those over all tasks at another μ, Σ are about
+A pass over all tasks takes long, so only one is made (:class:`Passes`). The fit is first made to a
+few tasks alone. Then there are sums S over m tasks and T over all n, both at the μ₀, Σ₀ of this
+fit, and those over all tasks at another μ, Σ are about
 
     T(μ, Σ) ≈ T(μ₀, Σ₀) + n/m · (S(μ, Σ) − S(μ₀, Σ₀)),
 
@@ -55,15 +55,6 @@ from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions
 
-__all__ = [
-    "PassSums",
-    "Passes",
-    "add_up",
-    "counting_noise",
-    "step_from_totals",
-    "task_totals",
-]
-
 FIRST_FIT_TASKS = 512  # tasks that the first fit is made from
 SUBSET_TASKS = 2048  # tasks that it is improved on: a few
 MORE_TASKS = 4.0  # times √(n d): tasks that then stand for all
@@ -71,17 +62,17 @@ NOISY_FACTOR = 4.0  # a task with so many times the population's R² counts by i
 LOW_RANK_STEPS = 2  # of the low-rank population on the few
 
 
-class Look(enum.Enum):
-    """The tasks that a step looks at, the first in their order: a few, more, or all."""
+class Subset(enum.Enum):
+    """The tasks that a step sums over, the first in their order: a few, more, or all."""
 
     FEW = enum.auto()
     MORE = enum.auto()
     ALL = enum.auto()
 
 
-FEW_STEPS = [Look.FEW] * 16
+FEW_STEPS = [Subset.FEW] * 16
 #: The steps after these, where the few are not all.
-FURTHER_STEPS = [Look.MORE, Look.ALL, Look.MORE, Look.MORE]
+FURTHER_STEPS = [Subset.MORE, Subset.ALL, Subset.MORE, Subset.MORE]
 
 Sums = TypeVar("Sums", bound=tuple[Any, ...])
 
@@ -162,7 +153,7 @@ class Passes:
     ----------
     few
         How many tasks are a few.
-    missing
+    correction
         T − n/m · S of every population, once all were looked at.
     """
 
@@ -170,38 +161,38 @@ class Passes:
         self.partitions, self.function, count = partitions, function, len(partitions)
         self.few = min(SUBSET_TASKS, count)
         more = min(count, int(MORE_TASKS * np.sqrt(count * partitions.dim)))
-        self.sizes = {Look.FEW: self.few, Look.MORE: max(self.few, more), Look.ALL: count}
-        self.missing: tuple[Any, ...] | None = None
+        self.sizes = {Subset.FEW: self.few, Subset.MORE: max(self.few, more), Subset.ALL: count}
+        self.correction: tuple[Any, ...] | None = None
 
     @property
-    def further_steps(self) -> list[Look]:
-        """What the steps after those on the few look at."""
+    def further_steps(self) -> list[Subset]:
+        """The subsets of the steps after those on the few."""
         return [] if self.few == len(self.partitions) else FURTHER_STEPS
 
-    def stands_for(self, look: Look) -> int:
+    def stands_for(self, subset: Subset) -> int:
         """How many tasks the sums of a step stand for."""
-        return self.sizes[look] if self.missing is None else len(self.partitions)
+        return self.sizes[subset] if self.correction is None else len(self.partitions)
 
-    def sums(self, look: Look, *arguments: Any) -> tuple[Any, ...]:
+    def sums(self, subset: Subset, *arguments: Any) -> tuple[Any, ...]:
         """The sums for each population.
 
         Before all tasks were looked at, they are those of a few or of more tasks, and afterwards
         estimates of those of all.
         """
-        if look is not Look.ALL and self.missing is None:
-            return self.add_up(look, arguments)
-        ratio = len(self.partitions) / self.sizes[Look.MORE]
-        more = self.add_up(Look.MORE, arguments)
+        if subset is not Subset.ALL and self.correction is None:
+            return self.add_up(subset, arguments)
+        ratio = len(self.partitions) / self.sizes[Subset.MORE]
+        more = self.add_up(Subset.MORE, arguments)
         scaled = combine(lambda part: ratio * part, more)
-        if look is Look.ALL:
-            every = self.add_up(look, arguments)
-            self.missing = combine(operator.sub, every, scaled)
+        if subset is Subset.ALL:
+            every = self.add_up(subset, arguments)
+            self.correction = combine(operator.sub, every, scaled)
             return every
-        return combine(operator.add, scaled, self.missing)
+        return combine(operator.add, scaled, self.correction)
 
-    def add_up(self, look: Look, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def add_up(self, subset: Subset, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The sums over the tasks that a step looks at, for each population."""
-        size = None if look is Look.ALL else self.sizes[look]
+        size = None if subset is Subset.ALL else self.sizes[subset]
         parts = self.partitions.map(self.function, *arguments, first=size)
         return tuple(add_up(each) for each in zip(*parts, strict=True))
 
