@@ -76,11 +76,7 @@ def fit(
     from headstart.fleet.fit import fit as run
     from headstart.fleet.fitted import Target
     from headstart.fleet.options import parse_bytes, parse_transfer
-    from headstart.fleet.summing.checkpoint import (
-        checkpointed_rows,
-        lock_folder,
-        remove_checkpoint,
-    )
+    from headstart.fleet.summing.checkpoint import checkpointed_rows, lock_folder, remove_checkpoint
 
     how, room = parse_transfer(transfer), parse_bytes(memory)
     check_reward_model(reward_model, noise)

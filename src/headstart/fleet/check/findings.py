@@ -9,7 +9,7 @@ import numpy as np
 
 from headstart.errors import visible
 from headstart.fleet.summing.summary import ADVICE, Outlier
-from headstart.lab.figures.elements.text import count, join_words
+from headstart.lab.text import count, join_words
 from headstart.transfer.standardize import CONSTANT_SHARE
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from headstart.fleet.check.collinear import Dependence
 from headstart.fleet.check.findings import Finding
 from headstart.fleet.reading.rows import BadRows, plain
 from headstart.fleet.summing.summary import Outlier
-from headstart.lab.figures.elements.text import count
+from headstart.lab.text import count
 
 __all__ = ["Profile", "RoundCounts"]
 

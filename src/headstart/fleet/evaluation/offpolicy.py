@@ -37,7 +37,7 @@ from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import Bootstrap, Estimate
 from headstart.fleet.evaluation.offers import Mask, Offers, Policy, Step, follow, replay
 from headstart.fleet.reading.columns import Columns
-from headstart.lab.figures.elements.text import number
+from headstart.lab.text import number
 from headstart.records import Array
 
 __all__ = ["Terms", "Value", "estimate", "follow_terms", "replay_terms"]

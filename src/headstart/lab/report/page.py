@@ -14,16 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from headstart.lab.experiments.store import writing
 from headstart.lab.figures import Figure
-from headstart.lab.figures.elements.text import count, join_words, number
 from headstart.lab.report.sections import VERDICTS, Claim, Section
+from headstart.lab.text import count, join_words, number
 from headstart.storage import atomic
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["write_report"]
 
@@ -218,8 +217,6 @@ def figure_block(figure: Figure, place: int) -> tuple[str, str]:
 
 def download(figure: Figure) -> str:
     """A link that saves a figure's whole table, which the link itself holds."""
-    import polars as pl
-
     floats = pl.selectors.float()
     text = figure.table.with_columns(floats.round_sig_figs(5)).write_csv().encode()
     kind, ending = "text/csv", "csv"

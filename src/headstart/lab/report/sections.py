@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import polars as pl
 
 from headstart import checks
 from headstart.lab.figures import Figure
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["VERDICTS", "Claim", "Section", "Verdict"]
 

@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from headstart.lab.experiments.store import writing
-from headstart.lab.figures.elements.text import escape_matplotlib, escape_plotly
+from headstart.lab.text import escape_matplotlib, escape_plotly
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
