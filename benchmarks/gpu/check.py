@@ -62,12 +62,12 @@ def spied(
     rounds=120,
     *,
     marks=None,
-    wide=False,
+    double=False,
     task=0,
     priors=None,
     deviations=None,
     stops=(),
-    free=False,
+    estimates_noise=False,
 ):
     """One task on the GPU: contexts, rewards, draws, arms and all else, as NumPy's arrays.
 
@@ -88,25 +88,25 @@ def spied(
         task + 1,
         rounds,
         marks,
-        wide=wide,
-        spy=True,
-        free=[free] * len(rules),
+        double=double,
+        record_all=True,
+        estimates_noise=[estimates_noise] * len(rules),
     )
     if deviations is not None:
         table.deviations[...] = cp.asarray(deviations, table.deviations.dtype)
     if priors is None:
         priors = random_priors(len(rules), len(seeds), world.dim)
-    real = np.float64 if wide else np.float32
+    real = np.float64 if double else np.float32
     means, roots = (cp.asarray(np.ascontiguousarray(part, real)) for part in priors)
     for start, stop in itertools.pairwise((0, *stops, rounds)):
         table.play(task, means.data.ptr, roots.data.ptr, start=start, stop=stop)
         table.wait()
         means, roots = table.means.copy(), table.roots.copy()
-    seen = {name: array.get() for name, array in table.seen.items()}
+    seen = {name: array.get() for name, array in table.recorded.items()}
     return SimpleNamespace(
         **seen,
-        picked=table.picked.get(),
-        earned=table.earned.get(),
+        chosen_contexts=table.chosen_contexts.get(),
+        chosen_rewards=table.chosen_rewards.get(),
         regret=table.regret.get()[task],
         theta=table.thetas.get()[task].astype(float),
         means=np.asarray(priors[0], real).astype(float),
@@ -157,17 +157,17 @@ def replay(seen, policy, seed, near=0.0):
 # --- Decisions ----------------------------------------------------------------------------------
 
 
-def check_choices(dim, arms, wide):
+def check_choices(dim, arms, double):
     """A plain loop makes the same choices: all of them, or 99 % in single precision."""
-    seen = spied(world_of(dim, arms), wide=wide)
+    seen = spied(world_of(dim, arms), double=double)
     made = wrong = 0
     for policy, name in enumerate(RULES):
         for seed in range(seen.arms.shape[1]):
-            others = replay(seen, policy, seed, 1e-12 if wide else 0.0)
+            others = replay(seen, policy, seed, 1e-12 if double else 0.0)
             if seen.rules[policy].kind != "uniform":
                 made += seen.arms.shape[2] - seen.rules[policy].forced
             wrong += len(others)
-            assert not (wide and others), f"{name}: other arms in rounds {others}"
+            assert not (double and others), f"{name}: other arms in rounds {others}"
     assert wrong <= 0.01 * made, f"{wrong} of {made} choices differ"
     assert_in_order(seen)
     return f"{wrong} of {made} choices differ"
@@ -183,8 +183,8 @@ def assert_in_order(seen):
     assert seen.arms.max() < seen.contexts.shape[2]
     for policy in range(policies):
         arms = seen.arms[policy]
-        same(seen.picked[policy], seen.contexts[(*at, arms)], 0.0, "picked")
-        same(seen.earned[policy], seen.rewards[(*at, arms)], 1e-5, "earned")
+        same(seen.chosen_contexts[policy], seen.contexts[(*at, arms)], 0.0, "chosen_contexts")
+        same(seen.chosen_rewards[policy], seen.rewards[(*at, arms)], 1e-5, "chosen_rewards")
     same(seen.regret, lost.cumsum(-1)[..., seen.marks - 1], 1e-5 * rounds, "regret")
 
 
@@ -297,8 +297,8 @@ def check_contexts(dim, arms, both):
     later = spied(world, rules, seeds, rounds, deviations=deviations, task=1)
     assert_unrelated(numbers, later.contexts / deviations[:, None, None], "two tasks")
     if both:
-        wide = spied(world, rules, seeds, rounds, deviations=deviations, wide=True)
-        same(seen.contexts, wide.contexts, 1e-6, "contexts in double precision")
+        double = spied(world, rules, seeds, rounds, deviations=deviations, double=True)
+        same(seen.contexts, double.contexts, 1e-6, "contexts in double precision")
 
     long = spied(world, rules, seeds, rounds).contexts.astype(float)
     lengths = np.linalg.norm(long, axis=-1)
@@ -407,12 +407,12 @@ def check_alone(dim, arms):
     world = world_of(dim, arms)
     seeds, kept = (4, 1, 9, 6), ("Thompson", "forced, then UCB")
     priors = random_priors(len(RULES), len(seeds), dim)
-    whole = spied(world, seeds=seeds, wide=True, priors=priors)
+    whole = spied(world, seeds=seeds, double=True, priors=priors)
     names = list(RULES)
     places = [names.index(name) for name in kept]
     few = {name: RULES[name] for name in kept}
     part = tuple(each[places][:, [2, 0]] for each in priors)
-    alone = spied(world, few, (9, 4), wide=True, priors=part)
+    alone = spied(world, few, (9, 4), double=True, priors=part)
     same(alone.contexts, whole.contexts[[2, 0]], 1e-6, "contexts")
     same(alone.rewards, whole.rewards[[2, 0]], 1e-5, "rewards")
     for at, place in enumerate(places):
@@ -426,10 +426,18 @@ def check_parts(dim, arms):
     """A task that is played in parts is the same as in one go."""
     world = world_of(dim, arms)
     whole, parts = (
-        spied(world, rounds=90, marks=(5, 64, 90), wide=True, task=1, stops=stops, free=True)
+        spied(
+            world,
+            rounds=90,
+            marks=(5, 64, 90),
+            double=True,
+            task=1,
+            stops=stops,
+            estimates_noise=True,
+        )
         for stops in ((), (1, 2, 38, 64))
     )
-    for name in ("contexts", "draws", "arms", "picked", "earned"):
+    for name in ("contexts", "draws", "arms", "chosen_contexts", "chosen_rewards"):
         same(getattr(parts, name), getattr(whole, name), 0.0, name)
     same(parts.regret, whole.regret, 1e-4, "regret")
     return f"{parts.arms.size} choices"
@@ -442,7 +450,7 @@ def check_alone_in_an_experiment():
     world = world_of(8, 6)
     everybody = [parse(name) for name in PAPER]
     few = [everybody[at] for at in (5, 3)]
-    sizes = {"tasks": 14, "rounds": 40, "marks": (7, 40), "wide": True}
+    sizes = {"tasks": 14, "rounds": 40, "marks": (7, 40), "double": True}
     whole = on_gpu(world, everybody, (4, 1, 9, 6), **sizes)
     alone = on_gpu(world, few, (9, 4), **sizes)
     for name, regret in alone.items():
@@ -461,7 +469,7 @@ def check_small_matrices(dim, rank, seeds=37, tasks=13):
     import jax
 
     from headstart import small_matrices
-    from headstart.lab.gpu.engine import wide_numbers
+    from headstart.lab.gpu.engine import double_precision
     from headstart.lab.gpu.small_matrices import available_kernels
 
     rng = np.random.default_rng(dim)
@@ -491,7 +499,7 @@ def check_small_matrices(dim, rank, seeds=37, tasks=13):
         "sum_of_products": (gram, directions, factors, weight),
     }
     worst = {}
-    with wide_numbers():
+    with double_precision():
         for name, given in cases.items():
             wanted = getattr(small_matrices, name)(*given)
             with small_matrices.use_kernels(available_kernels()):
@@ -536,7 +544,7 @@ def check_own_noise(dim, rounds=70):
     prior = Prior(means[0], roots[0], noise=np.full(seeds, 0.5), noise_dof=dof)
     played = (1.0 + means, 2.0 * roots, np.full((1, seeds), 3.0), np.full((1, seeds), 4.0))
     worst, made = 0.0, 0
-    with engine.wide_numbers():
+    with engine.double_precision():
         shown = rng.standard_normal((seeds, 5, dim + 1))
         learner = engine.Learner(policies, seeds, world, first_contexts=shown)
         learner.starting, learner.finished = (jax.device_put(prior),), 1
@@ -565,13 +573,13 @@ def check_own_noise(dim, rounds=70):
 # --- Results ------------------------------------------------------------------------------------
 
 
-def check_totals(names=PAPER, wide=False, seeds=64, tasks=40, rounds=100):
+def check_totals(names=PAPER, double=False, seeds=64, tasks=40, rounds=100):
     """Total regret agrees with the CPU's on the same populations, within 4 standard errors."""
     from headstart.lab.gpu.engine import simulate as on_gpu
 
     world = Synthetic(dim=10, rank=3, arms=10)
     policies = [parse(name) for name in names]
-    there = on_gpu(world, policies, range(seeds), tasks, rounds, (rounds,), wide=wide)
+    there = on_gpu(world, policies, range(seeds), tasks, rounds, (rounds,), double=double)
     here = simulate(world, policies, range(seeds), tasks, rounds)
     told, means = [], {}
     for name, trace in here.items():
@@ -592,11 +600,11 @@ def check_totals(names=PAPER, wide=False, seeds=64, tasks=40, rounds=100):
 
 CHECKS = {
     **{
-        f"choices, {dim} × {arms}, {'double' if wide else 'single'}": (
+        f"choices, {dim} × {arms}, {'double' if double else 'single'}": (
             check_choices,
-            (dim, arms, wide),
+            (dim, arms, double),
         )
-        for wide in (True, False)
+        for double in (True, False)
         for dim, arms in SIZES
     },
     "marks": (check_marks, (1, 2, 7, 31, 50)),

@@ -134,8 +134,8 @@ def seen():
         rewards=rewards,
         draws=draws,
         arms=arms,
-        picked=picked,
-        earned=earned,
+        chosen_contexts=picked,
+        chosen_rewards=earned,
         regret=lost.cumsum(-1)[..., marks - 1],
         theta=theta,
         means=means,
@@ -170,7 +170,7 @@ def test_the_plain_loop_notices_another_arm(seen, name):
 
 
 def test_the_checks_of_a_task_notice_what_does_not_fit(seen):
-    for name in ("picked", "earned", "regret"):
+    for name in ("chosen_contexts", "chosen_rewards", "regret"):
         with pytest.raises(AssertionError, match=f"{name} is off"):
             check.assert_in_order(changed(seen, **{name: getattr(seen, name) + 0.01}))
         with pytest.raises(AssertionError, match=f"{name} has numbers"):

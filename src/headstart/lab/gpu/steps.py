@@ -27,11 +27,11 @@ __all__ = [
     "Constant",
     "FoldStep",
     "Group",
+    "double_precision",
     "rebuild",
     "start_tasks",
     "sum_rounds",
     "sum_tasks",
-    "wide_numbers",
 ]
 
 LARGE = 2**20  # numbers of an array whose memory is used again for what comes of it
@@ -59,7 +59,7 @@ class Constant:
         return self.key is not None and self.key == other.key and bool(self.value == other.value)
 
 
-def wide_numbers() -> Any:
+def double_precision() -> Any:
     """Double precision in JAX, here and nowhere else."""
     enable: Any = getattr(jax, "enable_x64", None)
     if enable is None:  # older JAX has it elsewhere
@@ -94,10 +94,10 @@ class Group(NamedTuple):
     forced: int | None
 
 
-def sum_rounds(group: Group, picked: Any, earned: Any, stop: Any = None) -> Evidence:
+def sum_rounds(group: Group, contexts: Any, rewards: Any, stop: Any = None) -> Evidence:
     """The evidence of the rounds of a group's policies, or of the first ``stop`` ones."""
-    x = jnp.concatenate([picked[at, ..., : group.dim] for at in group.places]).astype(jnp.float64)
-    r = jnp.concatenate([earned[at] for at in group.places]).astype(jnp.float64)
+    x = jnp.concatenate([contexts[at, ..., : group.dim] for at in group.places]).astype(jnp.float64)
+    r = jnp.concatenate([rewards[at] for at in group.places]).astype(jnp.float64)
     if stop is not None:
         seen = 1.0 * (jnp.arange(r.shape[-1]) < stop)
         x, r = x * seen[:, None], r * seen
@@ -108,9 +108,9 @@ def sum_rounds(group: Group, picked: Any, earned: Any, stop: Any = None) -> Evid
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def sum_tasks(groups: tuple[Group, ...], picked: Any, earned: Any) -> list[Evidence]:
+def sum_tasks(groups: tuple[Group, ...], contexts: Any, rewards: Any) -> list[Evidence]:
     """The evidence of a task, of every group."""
-    return [sum_rounds(group, picked, earned) for group in groups]
+    return [sum_rounds(group, contexts, rewards) for group in groups]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -130,8 +130,8 @@ def rebuild(
     parts: Any,
     states: Any,
     priors: Any,
-    picked: Any,
-    earned: Any,
+    contexts: Any,
+    rewards: Any,
     stop: Any,
 ) -> Any:
     """The beliefs of a task in its midst, as :func:`headstart.bandit.task_belief.next_belief`.
@@ -143,7 +143,7 @@ def rebuild(
     for group, state, prior in zip(groups, states, priors, strict=True):
         if group.noise is not None:
             continue
-        evidence, due = sum_rounds(group._replace(forced=None), picked, earned, stop), True
+        evidence, due = sum_rounds(group._replace(forced=None), contexts, rewards, stop), True
         if state is None:
             due = is_noise_due(prior.noise_dof, prior.dim, stop)
         else:
@@ -217,7 +217,7 @@ class FoldStep:
             lowered = jax.jit(function, donate_argnums=0).lower(large, small, evidence)
             if FoldStep.threads is None:
                 FoldStep.threads = ThreadPoolExecutor(COMPILERS, "compile")
-            self.compiled[key] = FoldStep.threads.submit(compile_wide, lowered)
+            self.compiled[key] = FoldStep.threads.submit(compile_in_double_precision, lowered)
         return self.compiled[key]
 
 
@@ -229,7 +229,7 @@ def split(state: Any) -> tuple[Any, dict[int, Any], dict[int, Any]]:
     return structure, large, {at: leaf for at, leaf in enumerate(leaves) if not is_large[at]}
 
 
-def compile_wide(lowered: Any) -> Any:
+def compile_in_double_precision(lowered: Any) -> Any:
     """What was lowered, compiled; in threads, which do not inherit the precision."""
-    with wide_numbers():
+    with double_precision():
         return lowered.compile()
