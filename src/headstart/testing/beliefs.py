@@ -45,11 +45,11 @@ def check_belief(belief: BaseBelief) -> None:
     run_checks(belief, BELIEF_CHECKS)
 
 
-def rounds_for(belief: BaseBelief, count: int = 9) -> tuple[Array, Array]:
-    """Contexts and rewards of some rounds."""
+def rounds_for(belief: BaseBelief) -> tuple[Array, Array]:
+    """Contexts and rewards of nine rounds."""
     rng = np.random.default_rng(11)
-    contexts = rng.standard_normal((count, belief.dim))
-    return contexts, contexts[:, 0] + belief.noise * rng.standard_normal(count)
+    contexts = rng.standard_normal((9, belief.dim))
+    return contexts, contexts[:, 0] + belief.noise * rng.standard_normal(9)
 
 
 def has_means_widths_and_draws(belief: BaseBelief) -> None:

@@ -73,7 +73,6 @@ RELEASES = {
 def fetch(
     version: str = "1m",
     folder: str | os.PathLike[str] | None = None,
-    progress: web.Progress | None = None,
     *,
     checksums: Mapping[str, str] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -90,8 +89,6 @@ def fetch(
     folder
         A folder that has the files, or that has them in a folder ``ml-1m`` or ``ml-100k``; then
         nothing is downloaded. By default the cache is searched, then GroupLens.
-    progress
-        Called with the bytes so far and in all (``None`` if not known); by default, a bar.
     checksums
         md5 by file name, of the archive and of the files in it. By default those published; ``{}``
         checks nothing.
@@ -118,9 +115,8 @@ def fetch(
         show_terms(store)
     place = find_files(store, release)
     if place is None:
-        bar = contextlib.nullcontext(progress) if progress else web.progress_bar(release.archive)
-        with bar as show:
-            return download_release(release, store, base, expected, show)
+        with web.progress_bar(release.archive) as progress:
+            return download_release(release, store, base, expected, progress)
     problem = wrong_file(place, release, expected)
     if problem:
         raise FileError(f"in {place}, {problem}; delete that folder, and it is downloaded again")

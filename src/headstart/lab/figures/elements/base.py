@@ -102,14 +102,17 @@ def axis_title(text: str) -> dict[str, Any]:
     return {"text": escape_plotly(text), "font": {"size": 13}}
 
 
-def plotly_layout(**more: Any) -> dict[str, Any]:
-    """The layout that all interactive figures share; backgrounds are transparent."""
+def plotly_layout(headings: bool = False, **more: Any) -> dict[str, Any]:
+    """The layout that all interactive figures share; backgrounds are transparent.
+
+    ``headings`` says whether panels have headings, which stand below Plotly's buttons.
+    """
     shared: dict[str, Any] = {
         "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 13, "family": "system-ui, sans-serif"},
-        "margin": {"l": 70, "r": 15, "t": 40, "b": 70},
+        "margin": {"l": 70, "r": 15, "t": 62 if headings else 40, "b": 70},
         # Without Plotly's button that uploads the data of a figure.
         "modebar": {
             "remove": ["sendChartToCloud"],

@@ -235,11 +235,9 @@ class IntervalRows:
         labels = [escape_plotly(row) for row in self.heights]
         figure.update_yaxes(tickvals=self.middles, ticktext=labels, automargin=True, col=1)
         height = int(150 + (158 if self.single else 133) * self.size * (self.bottom + 0.7))
-        figure.update_layout(**plotly_layout(height=height))
+        figure.update_layout(**plotly_layout(bool(self.panels[0].heading), height=height))
         if not self.single:
             figure.update_layout(legend={"y": -55.0 / (height - 110.0)})
-        if self.panels[0].heading:
-            figure.update_layout(margin={"t": 62})  # headings stand below the buttons
         return figure
 
 

@@ -338,9 +338,8 @@ def explore_panels(panels: Sequence[Panel], same_y: bool) -> Any:
             spikedash="dot",
             **where,
         )
-    figure.update_layout(**plotly_layout(hovermode="x unified"))
-    if any(panel.heading for panel in panels):
-        figure.update_layout(margin={"t": 62})  # headings stand below the buttons
+    headings = any(panel.heading for panel in panels)
+    figure.update_layout(**plotly_layout(headings, hovermode="x unified"))
     return figure
 
 
