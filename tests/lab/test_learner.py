@@ -200,7 +200,7 @@ def assert_agree(policies, world=WORLD, seeds=SEEDS, tasks=TASKS, rounds=ROUNDS,
     for at, (name, trace) in enumerate(wanted.items()):
         for task, (means, roots) in enumerate(played.started):
             for what, ours in (("mean", means), ("root", roots)):
-                theirs = trace.probed[what][..., task]
+                theirs = trace.probes[what][..., task]
                 np.testing.assert_allclose(
                     ours[at], theirs, rtol=1e-8, atol=1e-9, err_msg=f"{name}: {what} of {task}"
                 )
@@ -275,13 +275,13 @@ def test_the_default_decides_as_on_the_cpu(monkeypatch):
     assert why_not(Synthetic(dim=5, rank=2, arms=5), policies) is None
     wanted = engines.simulate(world, policies, *sizes, started, engine="plain")
     found = gpu.simulate(world, policies, *sizes, double=True)
-    even, uneven = wanted[policies[0].name].probed["dof"]
+    even, uneven = wanted[policies[0].name].probes["dof"]
     assert even[2:].min() >= 32
     assert uneven[4:].max() < 32, "from the first reward on"
     for at, (name, trace) in enumerate(wanted.items()):
         for task, parts in enumerate(Table.made[-1].started[1:], 1):
             for what, ours in zip(("mean", "root"), parts, strict=True):
-                theirs = trace.probed[what][..., task]
+                theirs = trace.probes[what][..., task]
                 ours = ours[at][(..., *(slice(size) for size in theirs.shape[1:]))]
                 np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8, err_msg=name)
         np.testing.assert_allclose(found[name], trace.regret, rtol=0, atol=1e-9, err_msg=name)
