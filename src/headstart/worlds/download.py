@@ -157,21 +157,17 @@ def missing_files(folder: Path, release: Release) -> MissingFileError:
 
 def wrong_file(folder: Path, release: Release, checksums: Mapping[str, str]) -> str:
     """Which file is not the one published; empty if all are."""
-    for name in release.files:
-        got = md5_of(folder / name) if name in checksums else None
-        if got is not None and got != checksums[name]:
-            return (
-                f"{name} is not the file that GroupLens published: its md5 must be "
-                f"{checksums[name]}; got {got}"
-            )
-    return ""
+    problems = (wrong_checksum(folder / name, name, checksums) for name in release.files)
+    return next(filter(None, problems), "")
 
 
-def wrong_archive(part: Path, release: Release, checksums: Mapping[str, str]) -> str:
-    """What is wrong with the checksum of a downloaded archive; empty if nothing is."""
-    want = checksums.get(release.archive)
-    got = None if want is None else md5_of(part)
-    return "" if got == want else f"the md5 of what came must be {want}; got {got}"
+def wrong_checksum(path: Path, name: str, checksums: Mapping[str, str]) -> str:
+    """What is wrong with the checksum of the file of this name; empty if nothing is."""
+    want = checksums.get(name)
+    got = None if want is None else md5_of(path)
+    if got == want:
+        return ""
+    return f"{name} is not the file that GroupLens published: its md5 must be {want}; got {got}"
 
 
 def md5_of(path: Path) -> str:
@@ -217,12 +213,11 @@ def download_release(
                 return place
             has_part = part.exists()
             web.download(url, part, progress)
-            if has_part and wrong_archive(part, release, checksums):
+            if has_part and wrong_checksum(part, release.archive, checksums):
                 part.unlink()  # it was the part of another file
                 web.download(url, part, progress)
-            problem = wrong_archive(part, release, checksums) or unpack(
-                part, release, cache, checksums
-            )
+            problem = wrong_checksum(part, release.archive, checksums)
+            problem = problem or unpack(part, release, cache, checksums)
             part.unlink()
             if not problem:
                 return cache / release.folder

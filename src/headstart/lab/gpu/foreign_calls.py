@@ -19,7 +19,7 @@ import numpy as np
 __all__ = ["call", "register"]
 
 EXECUTE = 3  # the stage of a call in which something is computed
-METADATA = 1  # the kind of an extension that asks which version of the interface is spoken
+METADATA = 1  # the kind of an extension that asks for the version of the interface
 
 
 class Version(Structure):
@@ -164,8 +164,8 @@ def handle(run: Callable[[str, int, list[int]], None], on_gpu: bool, call: Any) 
     frame = call.contents
     if frame.extension and frame.extension.contents.kind == METADATA:
         version = frame.extension.contents.metadata.contents.version
-        spoken = frame.interface.contents.version if frame.interface else FIRST_VERSION
-        version.major, version.minor = spoken.major, spoken.minor
+        own = frame.interface.contents.version if frame.interface else FIRST_VERSION
+        version.major, version.minor = own.major, own.minor
         return None
     if frame.stage != EXECUTE:
         return None
