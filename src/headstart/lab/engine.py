@@ -222,7 +222,7 @@ class PolicyRun:
 
 
 class EpisodeBatch:
-    """The episodes of a batch of seeds."""
+    """The episodes of one task for a batch of seeds."""
 
     def __init__(self, episodes: Sequence[Episode]) -> None:
         self.contexts = stack([episode.contexts for episode in episodes])

@@ -1,8 +1,8 @@
-"""Functions of ours inside of functions that JAX compiles.
+"""Python functions that are called from functions compiled by JAX.
 
-XLA calls them by its interface for foreign functions (``xla/ffi/api/c_api.h``, whose structures are
-below, as far as they are read). It keeps this interface compatible for a year at least, and Python
-can speak it by itself: nothing need be compiled here.
+XLA calls them by its interface for foreign functions (``xla/ffi/api/c_api.h``); the structures
+below have the fields that are read. XLA keeps this interface compatible for at least a year, and
+ctypes implements it: nothing is compiled here.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Version(Structure):
 
 
 class Metadata(Structure):
-    """What XLA wants to know of a foreign function."""
+    """Metadata of a foreign function, which XLA asks for."""
 
     _fields_ = (("size", c_size_t), ("version", Version), ("traits", c_uint32))
 
 
 class Extension(Structure):
-    """A question of XLA's."""
+    """A request of XLA's for more than a call."""
 
     _fields_ = (
         ("size", c_size_t),
@@ -46,7 +46,7 @@ class Extension(Structure):
 
 
 class Buffer(Structure):
-    """An array: of its fields only where it lies is read."""
+    """An array, of which only the address is read."""
 
     _fields_ = (("size", c_size_t), ("extension", c_void_p), ("kind", c_int), ("data", c_void_p))
 
@@ -94,7 +94,7 @@ class StreamQuery(Structure):
 
 
 class ErrorReport(Structure):
-    """What went wrong."""
+    """An error message with its code."""
 
     _fields_ = (
         ("size", c_size_t),
@@ -153,14 +153,14 @@ def register(target: str, run: Callable[[str, int, list[int]], None], platform: 
 
 
 def call(target: str, key: str, shapes: Sequence[Sequence[int]], *arrays: Any) -> list[Any]:
-    """Arrays of these shapes, in double precision, that the target leaves."""
+    """The results of a target: arrays of these shapes in double precision."""
     library: Any = jax
     results = [library.ShapeDtypeStruct(tuple(shape), np.float64) for shape in shapes]
     return library.ffi.ffi_call(target, results)(*arrays, key=key)
 
 
 def handle(run: Callable[[str, int, list[int]], None], on_gpu: bool, call: Any) -> int | None:
-    """What XLA calls; an error's address, or nothing."""
+    """The function that XLA calls; returns the address of an error, or ``None``."""
     frame = call.contents
     if frame.extension and frame.extension.contents.kind == METADATA:
         version = frame.extension.contents.metadata.contents.version

@@ -105,7 +105,7 @@ class Learner:
         return [*sorted(rebuilt), rounds]
 
     def prepare(self, tasks: int) -> None:
-        """Start to compile what so many tasks will need, all sizes at once."""
+        """Start to compile the steps for all sizes that the state has in so many tasks."""
         policies, seeds, dim = self.priors[0].shape
         array: Any = jax.ShapeDtypeStruct
         contexts = array((policies, seeds, 1, dim), jnp.float32)
@@ -117,7 +117,7 @@ class Learner:
                 step.prepare(jax.eval_shape(grow, state), evidence)
 
     def learn(self, contexts: Any, rewards: Any) -> None:
-        """Take a task's rounds in; the new priors come when they are ready."""
+        """Learn from a task's rounds; the new priors are computed asynchronously."""
         evidences = steps.sum_tasks(self.members, contexts, rewards)
         for at, (group, evidence) in enumerate(zip(self.members, evidences, strict=True)):
             state = group.transfer.value.reserve(self.states[at], self.finished)
@@ -142,7 +142,7 @@ def loop_forms(policies: Sequence[Policy]) -> list[LoopForm]:
 
 
 def growth(group: Group, tasks: int) -> Iterator[int]:
-    """After how many finished tasks the state of a group becomes larger, the first time at 0."""
+    """The numbers of finished tasks at which the state of a group is reserved anew, 0 first."""
     transfer = group.transfer.value
     state = transfer.init(group.dim, group.noise, (1,))
     for finished in range(tasks - 1):

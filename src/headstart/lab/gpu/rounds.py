@@ -175,7 +175,7 @@ class Rounds:
 
 
 def rng_of(seed: int) -> np.random.Generator:
-    """What decides a seed's tasks and numbers on a GPU; its population is the same as elsewhere."""
+    """The generator of a seed's tasks and random numbers on a GPU; populations are as on a CPU."""
     return np.random.default_rng([seed, 3])
 
 

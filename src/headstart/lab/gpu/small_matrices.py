@@ -24,7 +24,7 @@ TASKS_PER_WARP = 2  # at least, where a block first reads what all its tasks sha
 
 
 class Launch(NamedTuple):
-    """A kernel, how many blocks of how many warps it has, and the number it is given."""
+    """A kernel, its grid of blocks, the warps of a block, and its integer argument."""
 
     function: Any
     grid: tuple[int, int]
@@ -58,9 +58,9 @@ def run(key: str, stream: int, addresses: list[int]) -> None:
 
 @functools.cache
 def launch_of(key: str) -> Launch:
-    """What a key stands for: a kernel's name, d, r, and the numbers of seeds and of tasks.
+    """The launch for a key: a kernel's name, d, r, and the numbers of seeds and of tasks.
 
-    Without tasks it is about so many matrices.
+    With 0 tasks, the number of seeds is that of matrices.
     """
     name, *numbers = key.split()
     dim, rank, seeds, tasks = map(int, numbers)

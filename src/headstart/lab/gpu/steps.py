@@ -34,7 +34,7 @@ __all__ = [
     "sum_tasks",
 ]
 
-LARGE = 2**20  # numbers of an array whose memory is used again for what comes of it
+LARGE = 2**20  # elements from which an array is donated: its memory is used for the result
 COMPILERS = 8  # threads that compile at once
 
 
@@ -70,7 +70,7 @@ def double_precision() -> Any:
 
 
 def with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with kernels for small matrices where there are any when it is compiled."""
+    """The function, compiled with the kernels for small matrices that are available."""
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
@@ -134,7 +134,7 @@ def rebuild(
     rewards: Any,
     stop: Any,
 ) -> Any:
-    """The beliefs of a task in its midst, as :func:`headstart.bandit.task_belief.next_belief`.
+    """The beliefs in the middle of a task, as :func:`headstart.bandit.task_belief.next_belief`.
 
     ``states`` are given in the first task, in which no other determines the scale. The result is
     that of :func:`start_tasks`, in which those that are not due stay as they were.
@@ -173,9 +173,9 @@ def put(lines: Any, group: Group, multipliers: Any, mean: Any, root: Any, *other
 
 
 def fold(transfer: Constant, structure: Any, large: Any, small: Any, evidence: Evidence) -> Any:
-    """The state after a task, and its prior; from the parts of the state, ``large`` written over.
+    """The state after a task, and its prior, from the arrays of the state by their indices.
 
-    ``structure`` is how the parts are put together.
+    ``structure`` is the state's pytree structure; the memory of ``large`` arrays is reused.
     """
     leaves = [leaf for _, leaf in sorted({**large, **small}.items())]
     state = transfer.value.fold(jax.tree_util.tree_unflatten(structure, leaves), evidence)
@@ -196,7 +196,7 @@ class FoldStep:
         self.function: Any = None
 
     def __call__(self, state: Any, evidence: Evidence, resized: bool) -> tuple[Any, Prior]:
-        """The state after a task, and its prior; ``resized`` if it was another size before."""
+        """The state after a task, and its prior; ``resized`` says that the state has a new size."""
         structure, large, small = split(state)
         if resized or self.function is None:
             self.function = self.compile(structure, large, small, evidence).result()
@@ -208,7 +208,7 @@ class FoldStep:
         self.compile(*split(state), evidence)
 
     def compile(self, structure: Any, large: Any, small: Any, evidence: Any) -> Future[Any]:
-        """The compiled function for a state in parts, and evidence; at once where it is known."""
+        """The function compiled for these shapes: an earlier one, or one from another thread."""
         leaves, kind = jax.tree_util.tree_flatten((large, small, evidence))
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         key = (self.transfer, structure, kind, shapes)
@@ -222,7 +222,7 @@ class FoldStep:
 
 
 def split(state: Any) -> tuple[Any, dict[int, Any], dict[int, Any]]:
-    """How a state is put together, its large arrays, and the others, by their numbers."""
+    """The pytree structure of a state, its large arrays and its small ones, by their indices."""
     leaves, structure = jax.tree_util.tree_flatten(state)
     is_large = [leaf.size >= LARGE for leaf in leaves]
     large = {at: leaf for at, leaf in enumerate(leaves) if is_large[at]}
@@ -230,6 +230,6 @@ def split(state: Any) -> tuple[Any, dict[int, Any], dict[int, Any]]:
 
 
 def compile_in_double_precision(lowered: Any) -> Any:
-    """What was lowered, compiled; in threads, which do not inherit the precision."""
+    """Compile a lowered function in double precision, which threads do not inherit."""
     with double_precision():
         return lowered.compile()
