@@ -11,7 +11,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, c_int, c_int64, c_size_t, c_uint32, c_void_p
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -22,10 +22,16 @@ EXECUTE = 3  # the stage of a call in which something is computed
 METADATA = 1  # the kind of an extension that asks for the version of the interface
 
 
-class Version(Structure):
+class Extensible(Structure):
+    """What most structures begin with: their size, and extensions, which are not read."""
+
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = (("size", c_size_t), ("extension", c_void_p))
+
+
+class Version(Extensible):
     """The version of the interface."""
 
-    _fields_ = (("size", c_size_t), ("extension", c_void_p), ("major", c_int), ("minor", c_int))
+    _fields_ = (("major", c_int), ("minor", c_int))
 
 
 class Metadata(Structure):
@@ -45,10 +51,10 @@ class Extension(Structure):
     )
 
 
-class Buffer(Structure):
+class Buffer(Extensible):
     """An array, of which only the address is read."""
 
-    _fields_ = (("size", c_size_t), ("extension", c_void_p), ("kind", c_int), ("data", c_void_p))
+    _fields_ = (("kind", c_int), ("data", c_void_p))
 
 
 class Text(Structure):
@@ -57,24 +63,16 @@ class Text(Structure):
     _fields_ = (("start", c_void_p), ("length", c_size_t))
 
 
-class Buffers(Structure):
+class Buffers(Extensible):
     """Arrays that come in or go out."""
 
-    _fields_ = (
-        ("size", c_size_t),
-        ("extension", c_void_p),
-        ("number", c_int64),
-        ("kinds", c_void_p),
-        ("items", POINTER(POINTER(Buffer))),
-    )
+    _fields_ = (("number", c_int64), ("kinds", c_void_p), ("items", POINTER(POINTER(Buffer))))
 
 
-class Attributes(Structure):
+class Attributes(Extensible):
     """Constants of a call, sorted by name: there is one, a text."""
 
     _fields_ = (
-        ("size", c_size_t),
-        ("extension", c_void_p),
         ("number", c_int64),
         ("kinds", c_void_p),
         ("names", c_void_p),
@@ -82,34 +80,22 @@ class Attributes(Structure):
     )
 
 
-class StreamQuery(Structure):
+class StreamQuery(Extensible):
     """Which stream to use."""
 
-    _fields_ = (
-        ("size", c_size_t),
-        ("extension", c_void_p),
-        ("context", c_void_p),
-        ("stream", c_void_p),
-    )
+    _fields_ = (("context", c_void_p), ("stream", c_void_p))
 
 
-class ErrorReport(Structure):
+class ErrorReport(Extensible):
     """An error message with its code."""
 
-    _fields_ = (
-        ("size", c_size_t),
-        ("extension", c_void_p),
-        ("message", ctypes.c_char_p),
-        ("code", c_int),
-    )
+    _fields_ = (("message", ctypes.c_char_p), ("code", c_int))
 
 
-class Interface(Structure):
+class Interface(Extensible):
     """XLA's own functions, as far as they are called."""
 
     _fields_ = (
-        ("size", c_size_t),
-        ("extension", c_void_p),
         ("version", Version),
         ("internal", c_void_p),
         ("create_error", CFUNCTYPE(c_void_p, POINTER(ErrorReport))),
