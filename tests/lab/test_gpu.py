@@ -82,8 +82,8 @@ def test_an_experiment_runs_on_a_gpu_is_kept_and_resumed(tmp_path, monkeypatch):
     assert here.plan.device == "cpu"
     assert not here.regret.equals(results.regret)
     totals = {
-        engine: results.totals().group_by("policy").mean().sort("policy")["total"].to_numpy()
-        for engine, results in (("gpu", results), ("cpu", here))
+        engine: each.totals().group_by("policy").mean().sort("policy")["total"].to_numpy()
+        for engine, each in (("gpu", results), ("cpu", here))
     }
     np.testing.assert_allclose(totals["gpu"], totals["cpu"], rtol=0.25)
 
