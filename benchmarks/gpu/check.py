@@ -554,9 +554,9 @@ def check_own_noise(dim, rounds=70):
         learner.starting, learner.finished = (jax.device_put(prior),), 1
         stops = learner.stops(1, rounds)
         assert stops == [1, 2, 4, 8, 16, 32, 64, rounds], f"beliefs are recomputed after {stops}"
-        picked, earned = jax.numpy.asarray(x), jax.numpy.asarray(r)
+        contexts, rewards = jax.numpy.asarray(x), jax.numpy.asarray(r)
         for stop in stops[:-1]:
-            result = learner.rebuild(jax.device_put(played), picked, earned, stop)
+            result = learner.rebuild(jax.device_put(played), contexts, rewards, stop)
             expected = [np.array(part) for part in played]
             for seed in range(seeds):
                 own = seed_prior(prior, seed)
