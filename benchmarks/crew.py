@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from catalog import Contender
-from environments import last_words, python_of
+from environments import last_error, python_of
 
 HERE = Path(__file__).parent
 TIME_LIMIT = 180  # seconds for one answer
@@ -40,20 +40,22 @@ class Member:
 
     def __init__(self, contender: Contender) -> None:
         self.contender = contender
-        # Open as long as the process lives; dismiss() closes it.
-        self.words = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        # Open as long as the process lives; closed with it.
+        self.error_output: Any = tempfile.TemporaryFile(  # noqa: SIM115
+            "w+", encoding="utf-8", errors="replace"
+        )
         python = sys.executable if contender.peer is None else str(python_of(contender.peer))
         path = HERE / "contenders" / f"{contender.file}.py"
         self.process = subprocess.Popen(
             [python, str(HERE / "worker.py"), str(path), contender.variant],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.words,
+            stderr=self.error_output,
             text=True,
             env={**os.environ, **ONE_THREAD},
         )
 
-    def greet(self) -> None:
+    def wait_until_ready(self) -> None:
         """Wait until it is ready."""
         self.read()
 
@@ -64,7 +66,7 @@ class Member:
             self.process.stdin.write(json.dumps(question) + "\n")
             self.process.stdin.flush()
         except OSError:
-            raise NoAnswer(self.last_words()) from None
+            raise NoAnswer(self.last_error()) from None
         return self.read()
 
     def read(self) -> dict[str, Any]:
@@ -84,30 +86,30 @@ class Member:
             timer.cancel()
         if not line:
             waited = f"no answer after {TIME_LIMIT} seconds"
-            raise NoAnswer(waited if late.is_set() else self.last_words())
+            raise NoAnswer(waited if late.is_set() else self.last_error())
         answer: dict[str, Any] = json.loads(line)
         for problem in ("unavailable", "error"):
             if problem in answer:
                 raise NoAnswer(answer[problem])
         return answer
 
-    def last_words(self) -> str:
+    def last_error(self) -> str:
         """The last line it wrote."""
         self.process.wait(10)
-        self.words.seek(0)
-        return f"the worker ended: {last_words(self.words.read())}"
+        self.error_output.seek(0)
+        return f"the worker ended: {last_error(self.error_output.read())}"
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         """End the process."""
         self.process.kill()
         self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.words):
+        for stream in (self.process.stdin, self.process.stdout, self.error_output):
             if stream is not None:
                 stream.close()
 
 
 @contextmanager
-def hired(
+def worker_processes(
     contenders: Sequence[Contender],
 ) -> Iterator[tuple[dict[str, Member], dict[str, str]]]:
     """The workers by name, and why the missing ones are missing."""
@@ -116,10 +118,10 @@ def hired(
     try:
         for name, member in members.items():
             try:
-                member.greet()
+                member.wait_until_ready()
             except NoAnswer as error:
                 failures[name] = str(error)
         yield {name: it for name, it in members.items() if name not in failures}, failures
     finally:
         for member in members.values():
-            member.dismiss()
+            member.close()

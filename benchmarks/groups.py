@@ -124,7 +124,7 @@ def main() -> None:
     for name, world in WORLDS.items():
         traces = simulate(world, policies, seeds, chosen.tasks, chosen.rounds, probe=groups_weight)
         ours, base = (traces[each].regret[:, :, -1].sum(1) for each in ("averaged", "default"))
-        weight = traces["averaged"].probed["weight"][:, -chosen.tasks // 4 :].mean()
+        weight = traces["averaged"].probes["weight"][:, -chosen.tasks // 4 :].mean()
         each = ", ".join(f"{ratio:.3f}" for ratio in ours / base)
         print(f"| {name} | {(ours / base).mean():.3f} | {each} | {weight:.3f} |", flush=True)
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from catalog import OURS, Contender
-from crew import ONE_THREAD, hired
+from catalog import Contender
+from crew import ONE_THREAD, worker_processes
 from measure import Effort, Entry, race
 
 HERE = Path(__file__).parent
@@ -67,11 +67,11 @@ def seed_points(counts: Sequence[int]) -> list[Point]:
 
 
 def measure_points(
-    points: Sequence[Point], effort: Effort, seed: int, tell: Callable[[str], None]
+    points: Sequence[Point], effort: Effort, seed: int, log: Callable[[str], None]
 ) -> dict[str, Any]:
     """Time all points, interleaved."""
-    crew = [Contender(point.name, point.file, point.variant, kind=OURS) for point in points]
-    with hired(crew) as (members, failures):
+    crew = [Contender(point.name, point.file, point.variant) for point in points]
+    with worker_processes(crew) as (members, failures):
         entries = [
             Entry(
                 point.name,
@@ -81,11 +81,11 @@ def measure_points(
             for point in points
             if point.name in members
         ]
-        found = race(entries, effort, seed, tell)
-    found.failures.update(failures)
+        timings = race(entries, effort, seed, log)
+    timings.failures.update(failures)
     return {
         "points": [{"curve": it.curve, "at": it.at, "name": it.name} for it in points],
-        **dataclasses.asdict(found),
+        **dataclasses.asdict(timings),
     }
 
 
@@ -99,5 +99,5 @@ def measure_processes(tasks: int, repetitions: int) -> dict[str, Any]:
     )
     if done.returncode:
         return {"failure": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    timings: dict[str, Any] = json.loads(done.stdout)
+    return timings

@@ -103,7 +103,7 @@ def main() -> None:
             trace = traces[each.name]
             total = trace.regret[:, :, -1].sum(1)
             # From the eleventh task on: before that there is little to learn a prior from.
-            rates = [trace.probed[name][:, 10:].mean() for name in ("new", "running")]
+            rates = [trace.probes[name][:, 10:].mean() for name in ("new", "running")]
             ratio = "1" if each is alone else interval(total / base)
             cells = [f"{total.mean():.1f}", ratio, *(f"{rate:.3f}" for rate in rates)]
             print(f"| {heavy} | {each.name} | {' | '.join(cells)} |", flush=True)

@@ -50,20 +50,20 @@ class Race:
     failures: dict[str, str]
 
 
-def race(entries: Sequence[Entry], effort: Effort, seed: int, tell: Callable[[str], None]) -> Race:
+def race(entries: Sequence[Entry], effort: Effort, seed: int, log: Callable[[str], None]) -> Race:
     """Time everyone, interleaved."""
-    found = Race({}, {}, {}, {})
+    timings = Race({}, {}, {}, {})
     running = []
     slow = set()
     for entry in entries:
         try:
             rounds, seconds = block_size(entry, effort.block)
         except NoAnswer as error:
-            found.failures[entry.name] = str(error)
-            tell(f"{entry.name}: {error}")
+            timings.failures[entry.name] = str(error)
+            log(f"{entry.name}: {error}")
             continue
-        found.rounds[entry.name] = rounds
-        found.seconds[entry.name] = []
+        timings.rounds[entry.name] = rounds
+        timings.seconds[entry.name] = []
         running.append(entry)
         if seconds > SLOW_BLOCK:
             slow.add(entry.name)
@@ -74,20 +74,20 @@ def race(entries: Sequence[Entry], effort: Effort, seed: int, tell: Callable[[st
         for entry in list(running):
             name = entry.name
             if name in slow and repetition not in few:
-                found.seconds[name].append(None)
+                timings.seconds[name].append(None)
                 continue
             try:
-                answer = entry.member.ask(**entry.question, rounds=found.rounds[name])
+                answer = entry.member.ask(**entry.question, rounds=timings.rounds[name])
             except NoAnswer as error:
-                found.failures[name] = str(error)
-                found.seconds.pop(name)
+                timings.failures[name] = str(error)
+                timings.seconds.pop(name)
                 running.remove(entry)
-                tell(f"{name}: {error}")
+                log(f"{name}: {error}")
                 continue
-            found.seconds[name].append(answer["seconds_per_round"])
+            timings.seconds[name].append(answer["seconds_per_round"])
             if "mean_reward" in answer:
-                found.rewards[name] = answer["mean_reward"]
-    return found
+                timings.rewards[name] = answer["mean_reward"]
+    return timings
 
 
 def block_size(entry: Entry, block: float) -> tuple[int, float]:
@@ -119,14 +119,16 @@ class Spread:
         return cls(float(middle), float(low), float(high))
 
 
-def spread_of(found: Mapping[str, Any], name: str) -> Spread | None:
+def spread_of(timings: Mapping[str, Any], name: str) -> Spread | None:
     """Microseconds per round."""
-    values = [1e6 * each for each in found["seconds"].get(name, ()) if each is not None]
+    values = [1e6 * each for each in timings["seconds"].get(name, ()) if each is not None]
     return Spread.of(values) if values else None
 
 
-def ratio_of(found: Mapping[str, Any], name: str, baseline: str) -> Spread | None:
+def ratio_of(timings: Mapping[str, Any], name: str, baseline: str) -> Spread | None:
     """Time as a multiple of a baseline's in the same repetition."""
-    pairs = zip(found["seconds"].get(name, ()), found["seconds"].get(baseline, ()), strict=False)
+    pairs = zip(
+        timings["seconds"].get(name, ()), timings["seconds"].get(baseline, ()), strict=False
+    )
     values = [each / base for each, base in pairs if each is not None and base is not None]
     return Spread.of(values) if values else None

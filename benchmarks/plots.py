@@ -64,10 +64,10 @@ def group_of(contender: Any) -> str:
 
 def ratios(results: dict[str, Any]) -> Figure:
     """Time as a multiple of headstart's, everyone in order."""
-    found = setting(results, *HEADLINE)
+    timings = setting(results, *HEADLINE)
     points = []
     for contender in present(results):
-        ratio = ratio_of(found, contender.name, BASELINES[contender.rule])
+        ratio = ratio_of(timings, contender.name, BASELINES[contender.rule])
         if ratio is not None and contender.name not in BASELINES.values():
             points.append((ratio, contender))
     points.sort(key=lambda point: -point[0].middle)
@@ -109,12 +109,12 @@ def growth(results: dict[str, Any]) -> Figure:
         (panels[1], "arms", "dim", dim, f"arms K (d = {dim})"),
     ):
         columns = sorted(
-            (found for found in results["grid"] if found[fixed] == value),
-            key=lambda found: found[key],
+            (timings for timings in results["grid"] if timings[fixed] == value),
+            key=lambda timings: timings[key],
         )
         for name in names:
             colour, line, marker = LINES[name]
-            spreads = [(found[key], spread_of(found, name)) for found in columns]
+            spreads = [(timings[key], spread_of(timings, name)) for timings in columns]
             known = [(x, spread) for x, spread in spreads if spread is not None]
             xs = [x for x, _ in known]
             axes.fill_between(
@@ -136,7 +136,7 @@ def growth(results: dict[str, Any]) -> Figure:
             )
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xticks([found[key] for found in columns])
+        axes.set_xticks([timings[key] for timings in columns])
         axes.xaxis.set_minor_locator(NullLocator())
         plain_numbers(axes, "both")
         axes.grid(color="0.92")

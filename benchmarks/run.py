@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from catalog import CONTENDERS, Contender
-from crew import Member, NoAnswer, hired
+from crew import Member, NoAnswer, worker_processes
 from environments import HERE, install_all
 from growth import measure_points, measure_processes, seed_points, task_points
 from measure import Effort, Entry, race, spread_of
@@ -69,7 +69,7 @@ class Clock:
     def __init__(self) -> None:
         self.begin = time.monotonic()
 
-    def tell(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Say what is going on."""
         minutes, seconds = divmod(int(time.monotonic() - self.begin), 60)
         print(f"[{minutes:2d}:{seconds:02d}] {text}", flush=True)
@@ -78,32 +78,32 @@ class Clock:
 def measure(scale: Scale, contenders: list[Contender], clock: Clock) -> dict[str, Any]:
     """All numbers."""
     peers = sorted({contender.peer for contender in contenders if contender.peer})
-    clock.tell(f"installing {len(peers)} peers, each in an environment of its own")
-    not_installed = install_all(peers, clock.tell)
+    clock.log(f"installing {len(peers)} peers, each in an environment of its own")
+    not_installed = install_all(peers, clock.log)
     able = [contender for contender in contenders if contender.peer not in not_installed]
     results: dict[str, Any] = {
         "asked": [contender.name for contender in contenders],
         "not_installed": not_installed,
     }
-    with hired(able) as (members, failures):
+    with worker_processes(able) as (members, failures):
         for name, reason in failures.items():
-            clock.tell(f"{name}: {reason}")
+            clock.log(f"{name}: {reason}")
         results["grid"] = []
         for dim in scale.dims:
             for arms in scale.arms:
-                clock.tell(f"d = {dim}, K = {arms}: {len(members)} contenders in turn")
-                found = play(members, dim, arms, scale.effort, clock)
-                found["failures"].update(failures)
-                results["grid"].append(found)
-        clock.tell("bytes per task")
+                clock.log(f"d = {dim}, K = {arms}: {len(members)} contenders in turn")
+                timings = play(members, dim, arms, scale.effort, clock)
+                timings["failures"].update(failures)
+                results["grid"].append(timings)
+        clock.log("bytes per task")
         results["sizes"] = {str(dim): sizes(members, dim) for dim in scale.dims}
-    clock.tell(f"growth with tasks: {', '.join(map(str, scale.tasks))}")
+    clock.log(f"growth with tasks: {', '.join(map(str, scale.tasks))}")
     points = task_points(scale.tasks)
-    results["tasks"] = measure_points(points, scale.growth, SEED, clock.tell)
-    clock.tell(f"growth with seeds: {', '.join(map(str, scale.seeds))}")
+    results["tasks"] = measure_points(points, scale.growth, SEED, clock.log)
+    clock.log(f"growth with seeds: {', '.join(map(str, scale.seeds))}")
     points = seed_points(scale.seeds)
-    results["seeds"] = measure_points(points, scale.growth, SEED, clock.tell)
-    clock.tell("growth with processes: 1 and 2")
+    results["seeds"] = measure_points(points, scale.growth, SEED, clock.log)
+    clock.log("growth with processes: 1 and 2")
     results["processes"] = measure_processes(scale.process_tasks, scale.process_repetitions)
     results["about"] = about(scale, results, peers)
     return results
@@ -115,14 +115,14 @@ def play(
     """Everyone at one size, interleaved."""
     question = {"dim": dim, "arms": arms, "seed": SEED}
     entries = [Entry(name, member, question) for name, member in members.items()]
-    found = race(entries, effort, SEED + dim * arms, clock.tell)
-    return {"dim": dim, "arms": arms, **dataclasses.asdict(found)}
+    timings = race(entries, effort, SEED + dim * arms, clock.log)
+    return {"dim": dim, "arms": arms, **dataclasses.asdict(timings)}
 
 
 def sizes(members: dict[str, Member], dim: int) -> dict[str, dict[str, int]]:
     """Bytes by contender, after a few rounds each."""
     question = {"dim": dim, "arms": HEADLINE[1], "seed": SEED}
-    found = {}
+    sizes_by_name = {}
     for name, member in members.items():
         if not member.contender.weigh:
             continue
@@ -132,14 +132,14 @@ def sizes(members: dict[str, Member], dim: int) -> dict[str, dict[str, int]]:
         except NoAnswer:
             continue  # the tables of times say why
         if answer:
-            found[name] = answer
-    return found
+            sizes_by_name[name] = answer
+    return sizes_by_name
 
 
 def about(scale: Scale, results: dict[str, Any], peers: list[str]) -> dict[str, Any]:
     """How it was measured."""
     dim, arms = HEADLINE
-    at = [(found["dim"], found["arms"]) for found in results["grid"]].index(HEADLINE)
+    at = [(timings["dim"], timings["arms"]) for timings in results["grid"]].index(HEADLINE)
     floor = spread_of(results["grid"][at], "floor, UCB")
     operations = 2 * arms * dim**2 + 4 * arms * dim + 6 * dim**2
     known = {name: version(name) for name in ("headstart", "numpy", "scipy")}
@@ -152,16 +152,16 @@ def about(scale: Scale, results: dict[str, Any], peers: list[str]) -> dict[str, 
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "gigaflops": operations / floor.middle / 1e3 if floor else math.nan,
-        "versions": {**known, **{peer: pinned(peer) for peer in peers}},
+        "versions": {**known, **{peer: pinned_version(peer) for peer in peers}},
     }
 
 
-def pinned(peer: str) -> str:
-    """The version of a peer that is asked for."""
+def pinned_version(peer: str) -> str:
+    """The version of a peer that its requirements state."""
     for line in (HERE / "peers" / f"{peer}.txt").read_text("utf-8").splitlines():
-        name, _, found = line.partition("==")
+        name, _, number = line.partition("==")
         if name.lower() == peer:
-            return found
+            return number
     raise LookupError(f"peers/{peer}.txt does not say which version of {peer}")
 
 
@@ -194,7 +194,7 @@ def main() -> None:
         contenders = [
             contender
             for contender in CONTENDERS
-            if (contender.quick or not options.quick) and wanted(contender, options.only)
+            if (contender.quick or not options.quick) and is_requested(contender, options.only)
         ]
         scale = QUICK if options.quick else FULL
         scale = dataclasses.replace(
@@ -211,7 +211,7 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
-def wanted(contender: Contender, text: str | None) -> bool:
+def is_requested(contender: Contender, text: str | None) -> bool:
     """Whether it is asked for; those that others are compared with always are."""
     if text is None or contender.peer is None:
         return True

@@ -13,11 +13,11 @@ HEADLINE = (30, 20)
 
 def headline(results: dict[str, Any]) -> str:
     """The table at d = 30 and K = 20."""
-    found = setting(results, *HEADLINE)
+    timings = setting(results, *HEADLINE)
     rows = []
     for contender in present(results):
-        time, ratio, why = cells(results, found, contender)
-        to_loop = ratio_of(found, contender.name, LOOPS[contender.rule])
+        time, ratio, why = cells(results, timings, contender)
+        to_loop = ratio_of(timings, contender.name, LOOPS[contender.rule])
         rows.append([contender.name, time or why, ratio, to_loop and show(to_loop), contender.job])
     title = ["contender", "µs per round", "× headstart", "× loop", "job"]
     return table(title, [[cell or "" for cell in row] for row in rows], right=(1, 2, 3))
@@ -54,9 +54,9 @@ def whole(results: dict[str, Any]) -> str:
 
 def setting(results: dict[str, Any], dim: int, arms: int) -> dict[str, Any]:
     """What was measured at one size."""
-    for found in results["grid"]:
-        if (found["dim"], found["arms"]) == (dim, arms):
-            chosen: dict[str, Any] = found
+    for timings in results["grid"]:
+        if (timings["dim"], timings["arms"]) == (dim, arms):
+            chosen: dict[str, Any] = timings
             return chosen
     raise LookupError(f"nothing was measured at d = {dim}, K = {arms}")
 
@@ -67,16 +67,16 @@ def present(results: dict[str, Any]) -> list[Contender]:
 
 
 def cells(
-    results: dict[str, Any], found: dict[str, Any], contender: Contender
+    results: dict[str, Any], timings: dict[str, Any], contender: Contender
 ) -> tuple[str, str, str]:
     """Time, ratio, and why there is none."""
-    reason = found["failures"].get(contender.name, "")
+    reason = timings["failures"].get(contender.name, "")
     if contender.peer in results["not_installed"]:
         return "", "", "did not install"
-    time = spread_of(found, contender.name)
+    time = spread_of(timings, contender.name)
     if time is None:
         return "", "", "not available" if reason else ""
-    ratio = ratio_of(found, contender.name, BASELINES[contender.rule])
+    ratio = ratio_of(timings, contender.name, BASELINES[contender.rule])
     return show(time), "" if ratio is None else show(ratio), ""
 
 
@@ -93,12 +93,12 @@ def missing(results: dict[str, Any]) -> list[str]:
 def grid(results: dict[str, Any], *, ratios: bool) -> str:
     """Everyone at every size."""
     columns = results["grid"]
-    title = ["contender", *(f"d {found['dim']}, K {found['arms']}" for found in columns)]
+    title = ["contender", *(f"d {timings['dim']}, K {timings['arms']}" for timings in columns)]
     rows = []
     for contender in present(results):
         row = [contender.name]
-        for found in columns:
-            time, ratio, why = cells(results, found, contender)
+        for timings in columns:
+            time, ratio, why = cells(results, timings, contender)
             row.append((ratio if ratios else time) or ("–" if why else ""))
         rows.append(row)
     return table(title, rows, right=range(1, len(title)))
@@ -109,8 +109,8 @@ def sizes(results: dict[str, Any]) -> str:
     dims = list(results["sizes"])
     rows: dict[tuple[str, str], list[str]] = {}
     for place, dim in enumerate(dims):
-        for name, found in results["sizes"][dim].items():
-            for what, count in found.items():
+        for name, timings in results["sizes"][dim].items():
+            for what, count in timings.items():
                 row = rows.setdefault((name, what), [""] * len(dims))
                 row[place] = f"{count:,}"
     title = ["contender", "what", *(f"d {dim}" for dim in dims)]
@@ -141,43 +141,43 @@ def growth_intro(what: str) -> str:
     )
 
 
-def growth(found: dict[str, Any], what: str) -> str:
+def growth(timings: dict[str, Any], what: str) -> str:
     """A curve in each row."""
     curves: dict[str, dict[int, str]] = {}
-    for point in found["points"]:
+    for point in timings["points"]:
         curves.setdefault(point["curve"], {})[point["at"]] = point["name"]
-    places = sorted({point["at"] for point in found["points"]})
+    places = sorted({point["at"] for point in timings["points"]})
     rows = []
     for curve, names in curves.items():
         row = [curve]
         first = names[min(names)]
         for place in places:
             name = names.get(place, "")
-            time, ratio = spread_of(found, name), ratio_of(found, name, first)
-            failed = "not available" if name in found["failures"] else ""
+            time, ratio = spread_of(timings, name), ratio_of(timings, name, first)
+            failed = "not available" if name in timings["failures"] else ""
             text = failed if time is None else show(time)
             row.append(text if ratio is None or name == first else f"{text}; × {show(ratio)}")
         rows.append(row)
     return table(["", *(f"{what}: {place:,}" for place in places)], rows, right=())
 
 
-def processes(found: dict[str, Any]) -> str:
+def processes(timings: dict[str, Any]) -> str:
     """How much faster an experiment is on two processes."""
-    if "failure" in found:
-        return f"Not measured: {found['failure']}"
-    one, two = found["seconds"]["1"], found["seconds"]["2"]
+    if "failure" in timings:
+        return f"Not measured: {timings['failure']}"
+    one, two = timings["seconds"]["1"], timings["seconds"]["2"]
     gain = Spread.of([a / b for a, b in zip(one, two, strict=True)])
     return (
-        f"An experiment of {found['policy_rounds']:,} policy-rounds takes "
+        f"An experiment of {timings['policy_rounds']:,} policy-rounds takes "
         f"{show(Spread.of([1e6 * each for each in one]))} µs per policy-round on one process and "
         f"{show(Spread.of([1e6 * each for each in two]))} µs on two, starting them included: "
         f"{show(gain)} times as fast."
     )
 
 
-def versions(found: dict[str, str]) -> str:
+def versions(timings: dict[str, str]) -> str:
     """What was compared with what."""
-    return ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
+    return ", ".join(f"{name} {version}" for name, version in sorted(timings.items()))
 
 
 def show(spread: Spread) -> str:

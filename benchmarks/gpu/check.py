@@ -55,19 +55,19 @@ def populations_of(world, seeds):
         return [world.population(seed) for seed in seeds]
 
 
-def spied(
+def record_task(
     world,
     rules=RULES,
     seeds=(3, 8),
     rounds=120,
     *,
     marks=None,
-    wide=False,
+    double=False,
     task=0,
     priors=None,
     deviations=None,
     stops=(),
-    free=False,
+    estimates_noise=False,
 ):
     """One task on the GPU: contexts, rewards, draws, arms and all else, as NumPy's arrays.
 
@@ -88,25 +88,25 @@ def spied(
         task + 1,
         rounds,
         marks,
-        wide=wide,
-        spy=True,
-        free=[free] * len(rules),
+        double=double,
+        record_all=True,
+        estimates_noise=[estimates_noise] * len(rules),
     )
     if deviations is not None:
         table.deviations[...] = cp.asarray(deviations, table.deviations.dtype)
     if priors is None:
         priors = random_priors(len(rules), len(seeds), world.dim)
-    real = np.float64 if wide else np.float32
+    real = np.float64 if double else np.float32
     means, roots = (cp.asarray(np.ascontiguousarray(part, real)) for part in priors)
     for start, stop in itertools.pairwise((0, *stops, rounds)):
         table.play(task, means.data.ptr, roots.data.ptr, start=start, stop=stop)
         table.wait()
         means, roots = table.means.copy(), table.roots.copy()
-    seen = {name: array.get() for name, array in table.seen.items()}
+    record = {name: array.get() for name, array in table.recorded.items()}
     return SimpleNamespace(
-        **seen,
-        picked=table.picked.get(),
-        earned=table.earned.get(),
+        **record,
+        chosen_contexts=table.chosen_contexts.get(),
+        chosen_rewards=table.chosen_rewards.get(),
         regret=table.regret.get()[task],
         theta=table.thetas.get()[task].astype(float),
         means=np.asarray(priors[0], real).astype(float),
@@ -124,16 +124,16 @@ def random_priors(policies, seeds, dim):
     return means, rng.standard_normal((policies, seeds, dim, dim)) / np.sqrt(dim)
 
 
-def replay(seen, policy, seed, near=0.0):
+def replay(record, policy, seed, near=0.0):
     """The rounds in which a plain loop in double precision would have picked another arm.
 
     ``near`` is how far apart two indices are that count as one.
     """
-    rule = seen.rules[policy]
-    contexts, rewards = seen.contexts[seed].astype(float), seen.rewards[seed].astype(float)
-    arms, draws = seen.arms[policy, seed], seen.draws[policy, seed].astype(float)
-    mean, root = seen.means[policy, seed].copy(), seen.roots[policy, seed].copy()
-    amount = rule.multiplier * seen.noise
+    rule = record.rules[policy]
+    contexts, rewards = record.contexts[seed].astype(float), record.rewards[seed].astype(float)
+    arms, draws = record.arms[policy, seed], record.draws[policy, seed].astype(float)
+    mean, root = record.means[policy, seed].copy(), record.roots[policy, seed].copy()
+    amount = rule.multiplier * record.noise
     others = []
     for k, offered in enumerate(contexts):
         arm = arms[k]
@@ -157,35 +157,35 @@ def replay(seen, policy, seed, near=0.0):
 # --- Decisions ----------------------------------------------------------------------------------
 
 
-def check_choices(dim, arms, wide):
+def check_choices(dim, arms, double):
     """A plain loop makes the same choices: all of them, or 99 % in single precision."""
-    seen = spied(world_of(dim, arms), wide=wide)
-    made = wrong = 0
+    record = record_task(world_of(dim, arms), double=double)
+    choices = wrong = 0
     for policy, name in enumerate(RULES):
-        for seed in range(seen.arms.shape[1]):
-            others = replay(seen, policy, seed, 1e-12 if wide else 0.0)
-            if seen.rules[policy].kind != "uniform":
-                made += seen.arms.shape[2] - seen.rules[policy].forced
+        for seed in range(record.arms.shape[1]):
+            others = replay(record, policy, seed, 1e-12 if double else 0.0)
+            if record.rules[policy].kind != "uniform":
+                choices += record.arms.shape[2] - record.rules[policy].forced
             wrong += len(others)
-            assert not (wide and others), f"{name}: other arms in rounds {others}"
-    assert wrong <= 0.01 * made, f"{wrong} of {made} choices differ"
-    assert_in_order(seen)
-    return f"{wrong} of {made} choices differ"
+            assert not (double and others), f"{name}: other arms in rounds {others}"
+    assert wrong <= 0.01 * choices, f"{wrong} of {choices} choices differ"
+    assert_in_order(record)
+    return f"{wrong} of {choices} choices differ"
 
 
-def assert_in_order(seen):
+def assert_in_order(record):
     """What comes back of a task is what its arms were offered, earned and cost."""
-    policies, seeds, rounds = seen.arms.shape
+    policies, seeds, rounds = record.arms.shape
     at = (np.arange(seeds)[:, None], np.arange(rounds))
-    values = np.einsum("srkd,sd->srk", seen.contexts, seen.theta)
-    lost = values.max(-1)[None] - np.stack([values[(*at, arms)] for arms in seen.arms])
-    assert seen.arms.min() >= 0
-    assert seen.arms.max() < seen.contexts.shape[2]
+    values = np.einsum("srkd,sd->srk", record.contexts, record.theta)
+    lost = values.max(-1)[None] - np.stack([values[(*at, arms)] for arms in record.arms])
+    assert record.arms.min() >= 0
+    assert record.arms.max() < record.contexts.shape[2]
     for policy in range(policies):
-        arms = seen.arms[policy]
-        same(seen.picked[policy], seen.contexts[(*at, arms)], 0.0, "picked")
-        same(seen.earned[policy], seen.rewards[(*at, arms)], 1e-5, "earned")
-    same(seen.regret, lost.cumsum(-1)[..., seen.marks - 1], 1e-5 * rounds, "regret")
+        arms = record.arms[policy]
+        same(record.chosen_contexts[policy], record.contexts[(*at, arms)], 0.0, "chosen_contexts")
+        same(record.chosen_rewards[policy], record.rewards[(*at, arms)], 1e-5, "chosen_rewards")
+    same(record.regret, lost.cumsum(-1)[..., record.marks - 1], 1e-5 * rounds, "regret")
 
 
 def same(left, right, near, what):
@@ -198,9 +198,9 @@ def same(left, right, near, what):
 
 def check_marks(*marks):
     """Regret is recorded at every mark, since the task's start; in any order, as on a CPU."""
-    seen = spied(world_of(18, 10), rounds=50, marks=marks)
-    assert seen.regret.shape[-1] == len(marks)
-    assert_in_order(seen)
+    record = record_task(world_of(18, 10), rounds=50, marks=marks)
+    assert record.regret.shape[-1] == len(marks)
+    assert_in_order(record)
     return f"{len(marks)} marks"
 
 
@@ -223,10 +223,10 @@ def check_all_normals():
 
     source = resources.files("headstart.lab.gpu").joinpath("rounds.cu").read_text()
     source += """
-    extern "C" __global__ void radii(float* found) {
+    extern "C" __global__ void radii(float* result) {
       unsigned bits = blockIdx.x * blockDim.x + threadIdx.x;
       float2 pair = normals(bits << 8, bits * 2654435761u);
-      found[bits] = pair.x * pair.x + pair.y * pair.y;
+      result[bits] = pair.x * pair.x + pair.y * pair.y;
     }"""
     for options in (("--use_fast_math",), ()):
         sizes = (
@@ -240,9 +240,9 @@ def check_all_normals():
             "-DFREE=0",
         )
         module = cp.RawModule(code=source, options=("--std=c++17", *sizes, *options))
-        found = cp.empty(2**24, cp.float32)
-        module.get_function("radii")((2**16,), (256,), (found,))
-        radii = found.get().astype(float)
+        result = cp.empty(2**24, cp.float32)
+        module.get_function("radii")((2**16,), (256,), (result,))
+        radii = result.get().astype(float)
         bad = int((~np.isfinite(radii)).sum())
         assert bad == 0, f"{bad} of them are not numbers"
         assert abs(radii.mean() - 2) < 1e-4, f"the mean square is {radii.mean() / 2}, not 1"
@@ -255,7 +255,7 @@ def assert_standard(numbers, what):
     flat = np.asarray(numbers, dtype=float).ravel()
     count = flat.size
     assert np.isfinite(flat).all(), f"{what} has numbers that are none"
-    for name, found, wanted, error in (
+    for name, result, expected, error in (
         ("mean", flat.mean(), 0.0, 1.0),
         ("variance", (flat**2).mean(), 1.0, np.sqrt(2.0)),
         ("skewness", (flat**3).mean(), 0.0, np.sqrt(15.0)),
@@ -263,15 +263,17 @@ def assert_standard(numbers, what):
         ("share beyond 2", (np.abs(flat) > 2).mean(), 0.0455003, 0.2084),
         ("share beyond 4", (np.abs(flat) > 4).mean(), 6.334e-5, 0.00796),
     ):
-        off = abs(found - wanted) * np.sqrt(count) / error
-        assert off < 5, f"{what}: {name} is {found:.5g}, {off:.1f} standard errors off {wanted:g}"
+        off = abs(result - expected) * np.sqrt(count) / error
+        assert off < 5, (
+            f"{what}: {name} is {result:.5g}, {off:.1f} standard errors off {expected:g}"
+        )
 
 
 def assert_unrelated(left, right, what):
     """No correlation between two lists of as many standard numbers."""
     left, right = np.ravel(left).astype(float), np.ravel(right).astype(float)
-    found = (left * right).mean() * np.sqrt(left.size)
-    assert abs(found) < 5, f"{what} are correlated ({found:.1f} standard errors)"
+    result = (left * right).mean() * np.sqrt(left.size)
+    assert abs(result) < 5, f"{what} are correlated ({result:.1f} standard errors)"
 
 
 def check_contexts(dim, arms, both):
@@ -279,9 +281,9 @@ def check_contexts(dim, arms, both):
     world, seeds, rounds = world_of(dim, arms), tuple(range(8)), 200
     rules = {"UCB": RULES["UCB"]}
     deviations = np.tile(0.1 * np.linspace(0.2, 1.0, dim) / np.sqrt(dim), (len(seeds), 1))
-    seen = spied(world, rules, seeds, rounds, deviations=deviations)
-    numbers = seen.contexts / deviations[:, None, None].astype(np.float32)
-    assert np.linalg.norm(seen.contexts, axis=-1).max() < 1, "all of these should be short"
+    record = record_task(world, rules, seeds, rounds, deviations=deviations)
+    numbers = record.contexts / deviations[:, None, None].astype(np.float32)
+    assert np.linalg.norm(record.contexts, axis=-1).max() < 1, "all of these should be short"
     assert_standard(numbers, "contexts")
     for feature in range(dim):
         assert_standard(numbers[..., feature], f"feature {feature}")
@@ -291,16 +293,18 @@ def check_contexts(dim, arms, both):
             if 0 < gap < size:
                 pairs = (np.take(numbers, range(a, size - gap + a), axis) for a in (0, gap))
                 assert_unrelated(*pairs, f"{what} that are {gap} apart")
-    equal = spied(world, rules, seeds, 5, deviations=np.full_like(deviations, 2.0**-8)).contexts
+    equal = record_task(
+        world, rules, seeds, 5, deviations=np.full_like(deviations, 2.0**-8)
+    ).contexts
     share = np.unique(equal).size / equal.size
     assert share > 0.98, f"{1 - share:.1%} of all numbers were there before"
-    later = spied(world, rules, seeds, rounds, deviations=deviations, task=1)
+    later = record_task(world, rules, seeds, rounds, deviations=deviations, task=1)
     assert_unrelated(numbers, later.contexts / deviations[:, None, None], "two tasks")
     if both:
-        wide = spied(world, rules, seeds, rounds, deviations=deviations, wide=True)
-        same(seen.contexts, wide.contexts, 1e-6, "contexts in double precision")
+        double = record_task(world, rules, seeds, rounds, deviations=deviations, double=True)
+        same(record.contexts, double.contexts, 1e-6, "contexts in double precision")
 
-    long = spied(world, rules, seeds, rounds).contexts.astype(float)
+    long = record_task(world, rules, seeds, rounds).contexts.astype(float)
     lengths = np.linalg.norm(long, axis=-1)
     assert lengths.max() < 1 + 1e-5, f"a context of length {lengths.max()}"
     here = np.stack([one.episode(0, rounds).contexts for one in populations_of(world, seeds)])
@@ -319,14 +323,14 @@ def check_contexts(dim, arms, both):
 
 def check_noise():
     """Rewards are xᵀθ + N(0, R²), the noise of a round the same for all arms."""
-    seen = spied(WORLD, three(*[RULES["Uniform"]] * 3), tuple(range(64)), 400)
-    values = np.einsum("srkd,sd->srk", seen.contexts.astype(float), seen.theta)
-    noise = (seen.rewards - values) / WORLD.noise
+    record = record_task(WORLD, three(*[RULES["Uniform"]] * 3), tuple(range(64)), 400)
+    values = np.einsum("srkd,sd->srk", record.contexts.astype(float), record.theta)
+    noise = (record.rewards - values) / WORLD.noise
     same(noise, np.broadcast_to(noise[..., :1], noise.shape), 1e-4, "noise of a round's arms")
     assert_standard(noise[..., 0], "noise")
     assert_unrelated(noise[:, 1:, 0], noise[:, :-1, 0], "rounds' noise")
     assert_unrelated(noise[1:, :, 0], noise[:-1, :, 0], "seeds' noise")
-    direction = seen.contexts[..., 0, :] / seen.contexts[..., 0, :].std((0, 1))
+    direction = record.contexts[..., 0, :] / record.contexts[..., 0, :].std((0, 1))
     for feature in range(WORLD.dim):
         assert_unrelated(direction[..., feature], noise[..., 0], "contexts and noise")
     return f"sd {noise[..., 0].std() * WORLD.noise:.4f} for {WORLD.noise}"
@@ -354,8 +358,8 @@ def check_draws():
     """Thompson's normals are normals, of each policy its own."""
     drawn = LoopForm("thompson", 1.0)
     rules, seeds = three(drawn, drawn, drawn._replace(forced=7)), tuple(range(16))
-    seen = spied(WORLD, rules, seeds, 200)
-    one, other, forced = seen.draws
+    record = record_task(WORLD, rules, seeds, 200)
+    one, other, forced = record.draws
     assert (forced[:, :7] == 0).all(), "forced rounds draw nothing"
     for name, numbers in (("one", one), ("other", other), ("forced", forced[:, 7:])):
         assert_standard(numbers, f"draws of {name}")
@@ -365,11 +369,11 @@ def check_draws():
         assert_unrelated(numbers[1:], numbers[:-1], "seeds' draws")
     assert_unrelated(one, other, "two policies' draws")
     assert_unrelated(one[:, 7:], forced[:, 7:], "two policies' draws")
-    first = seen.contexts[..., 0, :] / seen.contexts[..., 0, :].std((0, 1))
+    first = record.contexts[..., 0, :] / record.contexts[..., 0, :].std((0, 1))
     assert_unrelated(one, first, "draws and contexts")
-    free = spied(WORLD, three(drawn, drawn, drawn), seeds, 200).draws[2]
+    free = record_task(WORLD, three(drawn, drawn, drawn), seeds, 200).draws[2]
     same(forced[:, 7:], free[:, 7:], 1e-6, "draws after forced rounds")
-    later = spied(WORLD, rules, seeds, 200, task=1)
+    later = record_task(WORLD, rules, seeds, 200, task=1)
     assert_unrelated(one, later.draws[0], "two tasks' draws")
     return f"{one.size} numbers"
 
@@ -378,12 +382,12 @@ def check_forced_arms():
     """Forced arms are uniform, and nobody else's."""
     blind, arms = LoopForm("uniform", 0.0), WORLD.arms
     rules = three(blind, blind, LoopForm("ucb", 1.0, 150))
-    seen = spied(WORLD, rules, tuple(range(64)), 300)
-    one, other, forced = seen.arms[0], seen.arms[1], seen.arms[2][:, :150]
+    record = record_task(WORLD, rules, tuple(range(64)), 300)
+    one, other, forced = record.arms[0], record.arms[1], record.arms[2][:, :150]
     chances = []
-    for found in (one, other, forced, one[:, 0], forced[:, 0], forced[:, -1]):
-        counts = np.bincount(found.ravel(), minlength=arms)
-        if found.size >= 5 * arms:
+    for result in (one, other, forced, one[:, 0], forced[:, 0], forced[:, -1]):
+        counts = np.bincount(result.ravel(), minlength=arms)
+        if result.size >= 5 * arms:
             chances.append(stats.chisquare(counts).pvalue)
     for left, right in (
         (one[:, 1:], one[:, :-1]),  # rounds
@@ -394,7 +398,7 @@ def check_forced_arms():
         pairs = np.bincount((left * arms + right).ravel(), minlength=arms**2)
         chances.append(stats.chisquare(pairs).pvalue)
     assert min(chances) > 1e-5, f"by chance once in {1 / min(chances):.3g} times"
-    later = spied(WORLD, rules, tuple(range(64)), 300, task=1)
+    later = record_task(WORLD, rules, tuple(range(64)), 300, task=1)
     assert abs((later.arms[0] == one).mean() * arms - 1) < 0.2, "two tasks' arms are related"
     return f"the least likely of {len(chances)} tests has p = {min(chances):.3g}"
 
@@ -407,12 +411,12 @@ def check_alone(dim, arms):
     world = world_of(dim, arms)
     seeds, kept = (4, 1, 9, 6), ("Thompson", "forced, then UCB")
     priors = random_priors(len(RULES), len(seeds), dim)
-    whole = spied(world, seeds=seeds, wide=True, priors=priors)
+    whole = record_task(world, seeds=seeds, double=True, priors=priors)
     names = list(RULES)
     places = [names.index(name) for name in kept]
     few = {name: RULES[name] for name in kept}
     part = tuple(each[places][:, [2, 0]] for each in priors)
-    alone = spied(world, few, (9, 4), wide=True, priors=part)
+    alone = record_task(world, few, (9, 4), double=True, priors=part)
     same(alone.contexts, whole.contexts[[2, 0]], 1e-6, "contexts")
     same(alone.rewards, whole.rewards[[2, 0]], 1e-5, "rewards")
     for at, place in enumerate(places):
@@ -426,10 +430,18 @@ def check_parts(dim, arms):
     """A task that is played in parts is the same as in one go."""
     world = world_of(dim, arms)
     whole, parts = (
-        spied(world, rounds=90, marks=(5, 64, 90), wide=True, task=1, stops=stops, free=True)
+        record_task(
+            world,
+            rounds=90,
+            marks=(5, 64, 90),
+            double=True,
+            task=1,
+            stops=stops,
+            estimates_noise=True,
+        )
         for stops in ((), (1, 2, 38, 64))
     )
-    for name in ("contexts", "draws", "arms", "picked", "earned"):
+    for name in ("contexts", "draws", "arms", "chosen_contexts", "chosen_rewards"):
         same(getattr(parts, name), getattr(whole, name), 0.0, name)
     same(parts.regret, whole.regret, 1e-4, "regret")
     return f"{parts.arms.size} choices"
@@ -442,7 +454,7 @@ def check_alone_in_an_experiment():
     world = world_of(8, 6)
     everybody = [parse(name) for name in PAPER]
     few = [everybody[at] for at in (5, 3)]
-    sizes = {"tasks": 14, "rounds": 40, "marks": (7, 40), "wide": True}
+    sizes = {"tasks": 14, "rounds": 40, "marks": (7, 40), "double": True}
     whole = on_gpu(world, everybody, (4, 1, 9, 6), **sizes)
     alone = on_gpu(world, few, (9, 4), **sizes)
     for name, regret in alone.items():
@@ -461,7 +473,7 @@ def check_small_matrices(dim, rank, seeds=37, tasks=13):
     import jax
 
     from headstart import small_matrices
-    from headstart.lab.gpu.engine import wide_numbers
+    from headstart.lab.gpu.engine import double_precision
     from headstart.lab.gpu.small_matrices import available_kernels
 
     rng = np.random.default_rng(dim)
@@ -491,20 +503,20 @@ def check_small_matrices(dim, rank, seeds=37, tasks=13):
         "sum_of_products": (gram, directions, factors, weight),
     }
     worst = {}
-    with wide_numbers():
-        for name, given in cases.items():
-            wanted = getattr(small_matrices, name)(*given)
+    with double_precision():
+        for name, arguments in cases.items():
+            expected = getattr(small_matrices, name)(*arguments)
             with small_matrices.use_kernels(available_kernels()):
-                found = jax.jit(getattr(small_matrices, name))(*map(jax.numpy.asarray, given))
+                result = jax.jit(getattr(small_matrices, name))(*map(jax.numpy.asarray, arguments))
             if name == "eigh":  # vectors have any sign
-                values, vectors = map(np.asarray, found)
+                values, vectors = map(np.asarray, result)
                 back = (vectors * values[..., None, :]) @ vectors.swapaxes(-1, -2)
                 unit = vectors.swapaxes(-1, -2) @ vectors
-                wanted = (wanted[0], given[0], np.broadcast_to(np.eye(dim), gram.shape))
-                found = (values, back, unit)
-            if not isinstance(wanted, tuple):
-                found, wanted = (found,), (wanted,)
-            for ours, theirs in zip(found, wanted, strict=True):
+                expected = (expected[0], arguments[0], np.broadcast_to(np.eye(dim), gram.shape))
+                result = (values, back, unit)
+            if not isinstance(expected, tuple):
+                result, expected = (result,), (expected,)
+            for ours, theirs in zip(result, expected, strict=True):
                 away = np.abs(np.asarray(ours, dtype=float) - theirs)
                 size = np.abs(1.0 * theirs).max(tuple(range(1, away.ndim)), keepdims=True)
                 off = (away / np.where(size > 0, size, 1.0)).max()
@@ -535,45 +547,45 @@ def check_own_noise(dim, rounds=70):
     dof = np.resize(DOFS, seeds)
     prior = Prior(means[0], roots[0], noise=np.full(seeds, 0.5), noise_dof=dof)
     played = (1.0 + means, 2.0 * roots, np.full((1, seeds), 3.0), np.full((1, seeds), 4.0))
-    worst, made = 0.0, 0
-    with engine.wide_numbers():
+    worst, beliefs = 0.0, 0
+    with engine.double_precision():
         shown = rng.standard_normal((seeds, 5, dim + 1))
         learner = engine.Learner(policies, seeds, world, first_contexts=shown)
         learner.starting, learner.finished = (jax.device_put(prior),), 1
         stops = learner.stops(1, rounds)
-        assert stops == [1, 2, 4, 8, 16, 32, 64, rounds], f"beliefs are made anew after {stops}"
-        picked, earned = jax.numpy.asarray(x), jax.numpy.asarray(r)
+        assert stops == [1, 2, 4, 8, 16, 32, 64, rounds], f"beliefs are recomputed after {stops}"
+        contexts, rewards = jax.numpy.asarray(x), jax.numpy.asarray(r)
         for stop in stops[:-1]:
-            found = learner.rebuild(jax.device_put(played), picked, earned, stop)
-            wanted = [np.array(part) for part in played]
+            result = learner.rebuild(jax.device_put(played), contexts, rewards, stop)
+            expected = [np.array(part) for part in played]
             for seed in range(seeds):
                 own = seed_prior(prior, seed)
                 if stop in rebuild_rounds(own.noise_dof, dim + 1, rounds):
                     belief = own.belief(Evidence.of(x[0, seed, :stop], r[0, seed, :stop]))
                     amount = multiplier * belief.noise
                     new = (belief.mean, belief.root, amount, belief.square)
-                    for part, value in zip(wanted, new, strict=True):
+                    for part, value in zip(expected, new, strict=True):
                         part[0, seed] = value
-                    made += 1
-            for ours, theirs in zip(found, wanted, strict=True):
+                    beliefs += 1
+            for ours, theirs in zip(result, expected, strict=True):
                 size = np.abs(theirs).max(tuple(range(2, theirs.ndim)), keepdims=True)
                 worst = max(worst, (np.abs(np.asarray(ours) - theirs) / size).max())
                 assert worst < 1e-9, f"after {stop} rewards they are off by {worst:.2g}"
-    return f"{made} beliefs, off by {worst:.1g}"
+    return f"{beliefs} beliefs, off by {worst:.1g}"
 
 
 # --- Results ------------------------------------------------------------------------------------
 
 
-def check_totals(names=PAPER, wide=False, seeds=64, tasks=40, rounds=100):
+def check_totals(names=PAPER, double=False, seeds=64, tasks=40, rounds=100):
     """Total regret agrees with the CPU's on the same populations, within 4 standard errors."""
     from headstart.lab.gpu.engine import simulate as on_gpu
 
     world = Synthetic(dim=10, rank=3, arms=10)
     policies = [parse(name) for name in names]
-    there = on_gpu(world, policies, range(seeds), tasks, rounds, (rounds,), wide=wide)
+    there = on_gpu(world, policies, range(seeds), tasks, rounds, (rounds,), double=double)
     here = simulate(world, policies, range(seeds), tasks, rounds)
-    told, means = [], {}
+    messages, means = [], {}
     for name, trace in here.items():
         ours, theirs = there[name][..., -1].sum(1), trace.regret[..., -1].sum(1)
         assert np.isfinite(ours).all(), f"{name} has numbers that are none"
@@ -581,22 +593,22 @@ def check_totals(names=PAPER, wide=False, seeds=64, tasks=40, rounds=100):
         apart = ours - theirs  # paired: populations differ more than their tasks
         off = apart.mean() / (apart.std(ddof=1) / np.sqrt(seeds))
         text = f"{name} {ours.mean():.2f}, on a CPU {theirs.mean():.2f}, {off:+.1f} standard errors"
-        told.append((abs(off), text))
-    assert max(told)[0] < 4, "; ".join(text for off, text in told if off >= 4)
+        messages.append((abs(off), text))
+    assert max(messages)[0] < 4, "; ".join(text for off, text in messages if off >= 4)
     best = min(means[name] for name in ("P-LinUCB", DEFAULT) if name in means)
     assert best < 0.9 * means["LinUCB"], "nothing was learned from tasks"
-    return f"the worst is {max(told)[1]}"
+    return f"the worst is {max(messages)[1]}"
 
 
 # --- All of them --------------------------------------------------------------------------------
 
 CHECKS = {
     **{
-        f"choices, {dim} × {arms}, {'double' if wide else 'single'}": (
+        f"choices, {dim} × {arms}, {'double' if double else 'single'}": (
             check_choices,
-            (dim, arms, wide),
+            (dim, arms, double),
         )
-        for wide in (True, False)
+        for double in (True, False)
         for dim, arms in SIZES
     },
     "marks": (check_marks, (1, 2, 7, 31, 50)),
@@ -635,12 +647,12 @@ def main() -> int:
     for name, (check, sizes) in CHECKS.items():
         start = time.perf_counter()
         try:
-            verdict, told = "ok    ", check(*sizes)
+            verdict, message = "ok    ", check(*sizes)
         except AssertionError as error:
-            verdict, told, failed = "FAILED", str(error), failed + 1
+            verdict, message, failed = "FAILED", str(error), failed + 1
         except Exception as error:  # whatever it is, the others are checked too
-            verdict, told, failed = "FAILED", f"{type(error).__name__}: {error}", failed + 1
-        print(f"{verdict} {name} ({time.perf_counter() - start:.1f} s): {told}", flush=True)
+            verdict, message, failed = "FAILED", f"{type(error).__name__}: {error}", failed + 1
+        print(f"{verdict} {name} ({time.perf_counter() - start:.1f} s): {message}", flush=True)
     print(f"{len(CHECKS) - failed} of {len(CHECKS)} checks passed")
     return int(failed > 0)
 

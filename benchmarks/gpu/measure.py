@@ -35,7 +35,7 @@ def policies() -> list[Any]:
     return [policy(kind) for kind in PAPER]
 
 
-def whole(seeds: int, tasks: int, *, wide: bool) -> dict[str, Any]:
+def whole(seeds: int, tasks: int, *, double: bool) -> dict[str, Any]:
     """One experiment from its start: seconds in all, to the second task, and per task then."""
     marks: list[float] = []
     begin = time.perf_counter()
@@ -47,7 +47,7 @@ def whole(seeds: int, tasks: int, *, wide: bool) -> dict[str, Any]:
         ROUNDS,
         [ROUNDS],
         lambda _: marks.append(time.perf_counter()),
-        wide=wide,
+        double=double,
     )
     seconds = time.perf_counter() - begin
     steady = float(np.median(np.diff(marks[2:])))
@@ -55,7 +55,7 @@ def whole(seeds: int, tasks: int, *, wide: bool) -> dict[str, Any]:
     return {
         "seeds": seeds,
         "tasks": tasks,
-        "precision": "double" if wide else "single",
+        "precision": "double" if double else "single",
         "seconds": round(seconds, 2),
         "seconds before the second task": round(marks[1] - begin, 2),
         "milliseconds per task": round(1e3 * steady, 2),
@@ -71,16 +71,16 @@ def whole(seeds: int, tasks: int, *, wide: bool) -> dict[str, Any]:
     }
 
 
-def parts(seeds: int, *, wide: bool) -> dict[str, Any]:
+def parts(seeds: int, *, double: bool) -> dict[str, Any]:
     """The two halves of a task, each alone: playing the rounds, and learning from them."""
     populations = [WORLD.population(seed) for seed in range(seeds)]
     chosen = [policy.for_populations(populations) for policy in policies()]
     rules = engine.loop_forms(chosen)
     playing, learning = [], []
-    with engine.wide_numbers():
-        learner = engine.Learner(chosen, seeds, WORLD, wide=wide)
+    with engine.double_precision():
+        learner = engine.Learner(chosen, seeds, WORLD, double=double)
         names = [policy.name for policy in chosen]
-        table = Rounds(WORLD, populations, rules, names, 12, ROUNDS, [ROUNDS], wide=wide)
+        table = Rounds(WORLD, populations, rules, names, 12, ROUNDS, [ROUNDS], double=double)
         for task in range(12):
             places = [engine.address(part) for part in learner.priors]
             begin, end = cp.cuda.Event(), cp.cuda.Event()
@@ -91,7 +91,8 @@ def parts(seeds: int, *, wide: bool) -> dict[str, Any]:
             playing.append(cp.cuda.get_elapsed_time(begin, end))
             start = time.perf_counter()
             learner.learn(
-                jax.dlpack.from_dlpack(table.picked), jax.dlpack.from_dlpack(table.earned)
+                jax.dlpack.from_dlpack(table.chosen_contexts),
+                jax.dlpack.from_dlpack(table.chosen_rewards),
             )
             jax.block_until_ready(learner.priors)
             learning.append(1e3 * (time.perf_counter() - start))
@@ -106,7 +107,7 @@ def parts(seeds: int, *, wide: bool) -> dict[str, Any]:
     operations = sum(ucb if rule.kind == "ucb" else thompson for rule in rules)
     return {
         "seeds": seeds,
-        "precision": "double" if wide else "single",
+        "precision": "double" if double else "single",
         "milliseconds to play a task": round(play, 2),
         "milliseconds to learn from it": round(float(np.median(learning[2:])), 2),
         "policy-rounds per second, playing": len(rules) * seeds * ROUNDS / play * 1e3,
@@ -135,8 +136,12 @@ def main() -> None:
             "jax": jax.__version__,
             "numpy": np.__version__,
         },
-        "whole": [whole(*large, wide=False), whole(*larger, wide=False), whole(*large, wide=True)],
-        "parts": [parts(large[0], wide=False), parts(larger[0], wide=False)],
+        "whole": [
+            whole(*large, double=False),
+            whole(*larger, double=False),
+            whole(*large, double=True),
+        ],
+        "parts": [parts(large[0], double=False), parts(larger[0], double=False)],
     }
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(results, indent=2) + "\n")

@@ -14,7 +14,7 @@ import pytest
 
 import headstart as hs
 from headstart.arrays import array_namespace, float_if_scalar, stable_argsort
-from headstart.lab.gpu.engine import wide_numbers
+from headstart.lab.gpu.engine import double_precision
 from headstart.lab.gpu.pytrees import evidence_of, register
 from headstart.model.evidence import Evidence
 from headstart.records import flatten
@@ -123,22 +123,22 @@ def played(dim):
     """States and priors after every task, on NumPy and compiled by JAX."""
     told = settings(dim)
     states = [transfer.init(dim, noise, (SEEDS,)) for transfer, noise in told]
-    with wide_numbers():
+    with double_precision():
         first = [transfer.prior(state) for (transfer, _), state in zip(told, states, strict=True)]
         register([states, first])
         others = jax.tree_util.tree_map(jnp.asarray, states)
 
-        def advance(states, picked, earned):
+        def advance(states, contexts, rewards):
             after, priors = [], []
             for (transfer, _), state in zip(told, states, strict=True):
-                apart = evidence_of(picked[:, :FORCED], earned[:, :FORCED])
-                after.append(transfer.fold(state, evidence_of(picked, earned, apart)))
+                apart = evidence_of(contexts[:, :FORCED], rewards[:, :FORCED])
+                after.append(transfer.fold(state, evidence_of(contexts, rewards, apart)))
                 priors.append(transfer.prior(after[-1]))
                 if dim == 30:
                     # One after another: jaxlib's eigh on a CPU shares the work of a batch of large
                     # matrices, and waits forever where as many of them run at once as there are
                     # cores.
-                    picked = picked + 0.0 * priors[-1].root.sum()
+                    contexts = contexts + 0.0 * priors[-1].root.sum()
             return after, priors
 
         step = None
@@ -146,10 +146,10 @@ def played(dim):
         for x, r in tasks_of(dim):
             whole = Evidence.of(x, r).replace(forced=Evidence.of(x[:, :FORCED], r[:, :FORCED]))
             states = [t.fold(state, whole) for (t, _), state in zip(told, states, strict=True)]
-            picked, earned = jnp.asarray(x), jnp.asarray(r)
+            contexts, rewards = jnp.asarray(x), jnp.asarray(r)
             if step is None:
-                step = jax.jit(advance).lower(others, picked, earned).compile(QUICKLY)
-            others, priors = step(others, picked, earned)
+                step = jax.jit(advance).lower(others, contexts, rewards).compile(QUICKLY)
+            others, priors = step(others, contexts, rewards)
             for at, (transfer, _) in enumerate(told):
                 prior = transfer.prior(states[at])
                 found[at].append((states[at], prior, others[at], priors[at]))
@@ -245,7 +245,7 @@ def test_a_transfer_that_looks_at_values_is_not_traceable(transfer):
 
 
 def test_a_pca_given_as_an_object_is_the_one_that_is_used():
-    with wide_numbers():
+    with double_precision():
         transfer = Subspace(pca=ExactPCA())
         state = transfer.init(3, NOISE, (2,))
         register(state)
@@ -260,7 +260,7 @@ def test_a_ridge_that_is_lost_in_rounding_does_no_harm():
     """Beside the gram of five contexts a ridge of 1e-12 is nothing: that is least squares."""
     transfer, rng = Bias(ridge=1e-12), np.random.default_rng(0)
     state = transfer.init(8, NOISE, (2,))
-    with wide_numbers():
+    with double_precision():
         register([state, transfer.prior(state)])
         other = jax.tree_util.tree_map(jnp.asarray, state)
 
@@ -285,7 +285,7 @@ def test_evidence_of_jaxs_arrays_is_that_of_numpys():
     rng = np.random.default_rng(0)
     x, r = rng.standard_normal((2, 7, 3)), rng.standard_normal((2, 7))
     wanted = Evidence.of(x, r)
-    with wide_numbers():
+    with double_precision():
         part = evidence_of(jnp.asarray(x[:, :0]), jnp.asarray(r[:, :0]))
         found = evidence_of(jnp.asarray(x), jnp.asarray(r), part)
     for name in ("gram", "moment", "rounds", "squares"):
@@ -305,11 +305,11 @@ def test_numbers_of_a_record_are_compiled_in_and_records_may_be_registered_twice
 
 def test_jax_is_left_as_it_was():
     before = jax.config.jax_enable_x64
-    with wide_numbers():
+    with double_precision():
         assert jnp.ones(1).dtype == np.float64
     assert jax.config.jax_enable_x64 == before
     assert jnp.ones(1).dtype == (np.float64 if before else np.float32)
-    with pytest.raises(ZeroDivisionError), wide_numbers():
+    with pytest.raises(ZeroDivisionError), double_precision():
         raise ZeroDivisionError
     assert jax.config.jax_enable_x64 == before
 

@@ -334,7 +334,7 @@ def test_the_residual_probe_is_a_new_tasks_distance_from_what_was_learned(traces
         for name, start in (("P-LinUCB, exact", PLANE["warmup"]), ("B-OFUL", 1)):
             estimates = plain[name, seed].past.ridge_estimates()
             for task in range(TASKS):
-                found = traces[name].probed["W"][place, task]
+                found = traces[name].probes["W"][place, task]
                 if task < start:
                     assert np.isnan(found)
                     continue
@@ -344,13 +344,13 @@ def test_the_residual_probe_is_a_new_tasks_distance_from_what_was_learned(traces
                     away = away - inside @ away
                 assert found == pytest.approx(np.linalg.norm(away), rel=1e-8)
         np.testing.assert_allclose(
-            traces["P-LinUCB"].probed["W2"][place], traces["P-LinUCB"].probed["W"][place] ** 2
+            traces["P-LinUCB"].probes["W2"][place], traces["P-LinUCB"].probes["W"][place] ** 2
         )
 
 
 def test_a_policy_without_a_subspace_has_no_residual(traces):
     for name in ("LinUCB", "LinTS", "M-TS", "projection oracle", "Bayes oracle"):
-        assert traces[name].probed == {}
+        assert traces[name].probes == {}
 
 
 # --- Pairing ------------------------------------------------------------------------------------
@@ -454,9 +454,9 @@ def together():
 
 def assert_same(trace, other, places=slice(None)):
     np.testing.assert_array_equal(trace.regret, other.regret[places])
-    assert trace.probed.keys() == other.probed.keys()
-    for key, values in trace.probed.items():
-        np.testing.assert_array_equal(values, other.probed[key][places])
+    assert trace.probes.keys() == other.probes.keys()
+    for key, values in trace.probes.items():
+        np.testing.assert_array_equal(values, other.probes[key][places])
 
 
 @pytest.mark.parametrize("seeds", [(3,), (4, 1), (9, 3, 2), (2, 3, 4, 5, 6, 7)])
@@ -540,7 +540,7 @@ def noise_of(transfer, state, episodes):
 def test_unknown_noise_is_estimated_from_finished_tasks():
     found = simulate(Scaled(1.0), EVERY, SEEDS, 10, 40, probe=noise_of)
     for name, trace in found.items():
-        last = trace.probed["noise"][:, -1]
+        last = trace.probes["noise"][:, -1]
         np.testing.assert_allclose(last, WORLD.noise, rtol=0.15, err_msg=name)
 
 
@@ -557,7 +557,7 @@ def test_with_unknown_noise_the_unit_of_reward_does_not_matter():
 def test_known_noise_is_what_policies_are_told():
     found = simulate(WORLD, EVERY, SEEDS, 2, 10, probe=noise_of)
     for trace in found.values():
-        np.testing.assert_array_equal(trace.probed["noise"], WORLD.noise)
+        np.testing.assert_array_equal(trace.probes["noise"], WORLD.noise)
 
 
 def told_nothing():
@@ -568,10 +568,10 @@ def test_a_policy_that_should_find_the_noise_by_itself_is_not_told():
     """In a world whose noise is known, it decides as in one whose noise is not."""
     told = dataclasses.replace(told_nothing(), name="told", knows_noise=True)
     found = simulate(WORLD, [told_nothing(), told], SEEDS, 8, 25, probe=noise_of)
-    np.testing.assert_allclose(found["told"].probed["noise"], WORLD.noise, rtol=1e-12)
+    np.testing.assert_allclose(found["told"].probes["noise"], WORLD.noise, rtol=1e-12)
     by_itself = found["told nothing"]
-    assert (by_itself.probed["noise"][:, 0] == 1.0).all()
-    np.testing.assert_allclose(by_itself.probed["noise"][:, -1], WORLD.noise, rtol=0.25)
+    assert (by_itself.probes["noise"][:, 0] == 1.0).all()
+    np.testing.assert_allclose(by_itself.probes["noise"][:, -1], WORLD.noise, rtol=0.25)
     nobody_knows = simulate(Scaled(1.0), [told_nothing()], SEEDS, 8, 25)["told nothing"]
     np.testing.assert_array_equal(by_itself.regret, nobody_knows.regret)
 
@@ -628,8 +628,8 @@ def test_a_probe_looks_at_every_policy_when_a_task_starts():
 
     found = simulate(WORLD, [policy("linucb"), policy("bias_oful")], SEEDS, 4, 10, probe=probe)
     assert looks == [len(SEEDS)] * 8
-    np.testing.assert_array_equal(found["B-OFUL"].probed["tasks"], [[0, 1, 2, 3]] * 2)
-    assert found["LinUCB"].probed == {}
+    np.testing.assert_array_equal(found["B-OFUL"].probes["tasks"], [[0, 1, 2, 3]] * 2)
+    assert found["LinUCB"].probes == {}
 
 
 def test_progress_adds_up_to_all_policy_rounds():

@@ -53,10 +53,10 @@ def assert_agree(world, policies, **sizes):
         np.testing.assert_allclose(
             compiled[name].regret, trace.regret, rtol=0, atol=1e-9, err_msg=name
         )
-        assert compiled[name].probed.keys() == trace.probed.keys()
-        for key, values in trace.probed.items():
+        assert compiled[name].probes.keys() == trace.probes.keys()
+        for key, values in trace.probes.items():
             np.testing.assert_allclose(
-                compiled[name].probed[key], values, rtol=1e-9, atol=1e-9, err_msg=f"{name} {key}"
+                compiled[name].probes[key], values, rtol=1e-9, atol=1e-9, err_msg=f"{name} {key}"
             )
     return plain
 
@@ -177,7 +177,7 @@ def test_forced_rounds_are_told_apart_alike(name):
     policy = Policy(name, Gaussian(warmup=2), RULES[name])
     found = assert_agree(WORLD, [policy], probe=learned)[name]
     ever_forced = isinstance(policy.rule, (Uniform, Forced)) and name != "never forced"
-    assert (found.probed["mean"][:, -1] != 0.0).all() == ever_forced
+    assert (found.probes["mean"][:, -1] != 0.0).all() == ever_forced
 
 
 def test_the_loops_play_what_they_can_and_nothing_else(monkeypatch):
@@ -566,8 +566,8 @@ class LastTask(Independent):
 def test_what_is_made_from_a_fixed_one_may_learn(engine):
     """A subclass may change anything: it is folded unless it says itself that it need not be."""
     found = play(WORLD, [Policy("who", LastTask(), UCB())], engine, probe=learned)["who"]
-    assert (found.probed["mean"][:, 0] == 0.0).all()
-    assert (found.probed["mean"][:, 1:] != 0.0).all()
+    assert (found.probes["mean"][:, 0] == 0.0).all()
+    assert (found.probes["mean"][:, 1:] != 0.0).all()
 
 
 # --- Plain rules --------------------------------------------------------------------------------

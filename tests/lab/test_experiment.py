@@ -176,16 +176,16 @@ def test_a_plans_key_follows_from_everything_that_decides_the_result(one, other)
 
 
 @pytest.fixture(scope="module")
-def probed():
+def plan_with_probe():
     return dataclasses.replace(PLAN, probe=probes.residual)
 
 
 @pytest.fixture(scope="module")
-def here(probed):
-    return run(probed, execution=ALONE)
+def here(plan_with_probe):
+    return run(plan_with_probe, execution=ALONE)
 
 
-def test_results_are_a_tidy_table(here, probed):
+def test_results_are_a_tidy_table(here, plan_with_probe):
     assert here.regret.schema == {
         "seed": pl.Int64,
         "policy": pl.String,
@@ -207,7 +207,7 @@ def test_results_are_a_tidy_table(here, probed):
         assert row["regret"] == traces[row["policy"]].regret[place]
     assert set(here.probes["policy"]) == {"B-OFUL"}
     for row in here.probes.iter_rows(named=True):
-        value = traces["B-OFUL"].probed[row["name"]][PLAN.seeds.index(row["seed"]), row["task"]]
+        value = traces["B-OFUL"].probes[row["name"]][PLAN.seeds.index(row["seed"]), row["task"]]
         np.testing.assert_equal(row["value"], value)
 
 
@@ -224,15 +224,15 @@ def test_totals_are_sums_over_tasks_at_the_last_round(here):
         assert row["total"] == pytest.approx(tasks["regret"].sum(), rel=1e-12)
 
 
-def test_two_processes_give_exactly_what_one_gives(here, probed, tmp_path):
+def test_two_processes_give_exactly_what_one_gives(here, plan_with_probe, tmp_path):
     told = []
     there = run(
-        probed,
+        plan_with_probe,
         tmp_path,
         Execution(workers=2, progress=reporting(lambda done, all: told.append((done, all)))),
     )
     assert_same(there, here)
-    assert {total for _, total in told} == {probed.work}
+    assert {total for _, total in told} == {plan_with_probe.work}
     done = [count for count, _ in told]
     assert done == sorted(done)
 
@@ -269,13 +269,13 @@ def test_workers_must_be_one_or_more():
 # --- On disk ------------------------------------------------------------------------------------
 
 
-def test_a_folder_gets_tables_and_a_manifest(here, probed, tmp_path):
-    found = run(probed, tmp_path / "new" / "folder", ALONE)
+def test_a_folder_gets_tables_and_a_manifest(here, plan_with_probe, tmp_path):
+    found = run(plan_with_probe, tmp_path / "new" / "folder", ALONE)
     folder = tmp_path / "new" / "folder"
     assert_frame_equal(pl.read_parquet(folder / "regret.parquet"), found.regret)
     assert_frame_equal(pl.read_parquet(folder / "probes.parquet"), found.probes)
     said = manifest(folder)
-    assert said["key"] == probed.key
+    assert said["key"] == plan_with_probe.key
     assert said["world"] == "Synthetic(dim=5, rank=2, arms=4)"
     assert said["policies"] == {policy.name: repr(policy) for policy in POLICIES}
     assert said["seeds"] == [4, 5, 6]
@@ -295,21 +295,23 @@ def test_seeds_may_be_numpys_integers(tmp_path):
     assert manifest(tmp_path)["seeds"] == [4, 5]
 
 
-def test_what_is_finished_is_not_run_again(here, probed, tmp_path, monkeypatch):
-    run(probed, tmp_path, ALONE)
+def test_what_is_finished_is_not_run_again(here, plan_with_probe, tmp_path, monkeypatch):
+    run(plan_with_probe, tmp_path, ALONE)
 
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
     monkeypatch.setattr("headstart.lab.experiments.execution.simulate", never)
-    again = run(probed, tmp_path, ALONE)
+    again = run(plan_with_probe, tmp_path, ALONE)
     assert_same(again, here)
     assert manifest(tmp_path)["jobs_run"] == 0
 
 
-def test_results_on_disk_do_not_depend_on_how_many_cores_there_are(probed, tmp_path, monkeypatch):
+def test_results_on_disk_do_not_depend_on_how_many_cores_there_are(
+    plan_with_probe, tmp_path, monkeypatch
+):
     """A run that was begun with one number of workers is finished with another."""
-    run(probed, tmp_path, ALONE)
+    run(plan_with_probe, tmp_path, ALONE)
 
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
@@ -318,7 +320,7 @@ def test_results_on_disk_do_not_depend_on_how_many_cores_there_are(probed, tmp_p
         "headstart.lab.experiments.experiment.play_jobs",
         lambda jobs, *rest: (never(job) for job in jobs),
     )
-    run(probed, tmp_path, Execution(workers=2))
+    run(plan_with_probe, tmp_path, Execution(workers=2))
     assert manifest(tmp_path)["jobs_run"] == 0
 
 
@@ -366,29 +368,29 @@ def test_an_interrupted_run_keeps_what_was_finished_and_does_only_the_rest(tmp_p
 
 
 @pytest.mark.parametrize("keep", [0, 3, 100, 0.5, 0.99])
-def test_a_part_that_was_cut_short_is_computed_again(here, probed, tmp_path, keep):
-    run(probed, tmp_path, ALONE)
+def test_a_part_that_was_cut_short_is_computed_again(here, plan_with_probe, tmp_path, keep):
+    run(plan_with_probe, tmp_path, ALONE)
     part = parts(tmp_path)[0]
     whole = part.read_bytes()
     part.write_bytes(whole[: keep if isinstance(keep, int) else int(keep * len(whole))])
-    assert_same(run(probed, tmp_path, ALONE), here)
+    assert_same(run(plan_with_probe, tmp_path, ALONE), here)
     assert manifest(tmp_path)["jobs_run"] == 1
     assert part.read_bytes() == whole
 
 
-def test_a_part_that_was_damaged_is_computed_again(here, probed, tmp_path):
-    run(probed, tmp_path, ALONE)
+def test_a_part_that_was_damaged_is_computed_again(here, plan_with_probe, tmp_path):
+    run(plan_with_probe, tmp_path, ALONE)
     part = parts(tmp_path)[0]
     whole = bytearray(part.read_bytes())
     whole[len(whole) // 2] ^= 0xFF
     part.write_bytes(whole)
-    assert_same(run(probed, tmp_path, ALONE), here)
+    assert_same(run(plan_with_probe, tmp_path, ALONE), here)
 
 
-def test_a_part_that_is_no_archive_is_computed_again(here, probed, tmp_path):
-    run(probed, tmp_path, ALONE)
+def test_a_part_that_is_no_archive_is_computed_again(here, plan_with_probe, tmp_path):
+    run(plan_with_probe, tmp_path, ALONE)
     parts(tmp_path)[0].write_text("something else")
-    assert_same(run(probed, tmp_path, ALONE), here)
+    assert_same(run(plan_with_probe, tmp_path, ALONE), here)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path):
@@ -481,8 +483,8 @@ class Elsewhere:
             self.closed += 1
 
 
-def test_seeds_that_run_elsewhere_give_the_same(probed, tmp_path):
-    plan = dataclasses.replace(probed, seeds=LONG.seeds)
+def test_seeds_that_run_elsewhere_give_the_same(plan_with_probe, tmp_path):
+    plan = dataclasses.replace(plan_with_probe, seeds=LONG.seeds)
     elsewhere, told = Elsewhere(), []
     found = run(
         plan,
@@ -548,8 +550,10 @@ def test_what_a_gpu_plays_is_not_sent_elsewhere(pretend_gpu):
 # --- A GPU --------------------------------------------------------------------------------------
 
 
-def test_without_a_gpu_a_warning_says_why_and_the_cpu_does_it(here, probed, tmp_path, no_gpu):
-    plan = dataclasses.replace(probed, probe=None)
+def test_without_a_gpu_a_warning_says_why_and_the_cpu_does_it(
+    here, plan_with_probe, tmp_path, no_gpu
+):
+    plan = dataclasses.replace(plan_with_probe, probe=None)
     with pytest.warns(UserWarning, match="runs on the CPU: there is no GPU") as told:
         found = run(plan, tmp_path, Execution(workers=1, engine="gpu"))
     assert len(told) == 1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headstart.lab.gpu import foreign_calls
-from headstart.lab.gpu.engine import wide_numbers
+from headstart.lab.gpu.engine import double_precision
 
 CALLS = []
 
@@ -41,7 +41,7 @@ def test_arrays_go_in_and_out_of_a_compiled_loop():
         return total, step(0, (total, b))[1] + twice.T.sum()
 
     a, b = np.arange(6.0).reshape(2, 3), np.ones((2, 3))
-    with wide_numbers():
+    with double_precision():
         total, rest = three_times(a, b)
     wanted = a
     for _ in range(3):
@@ -55,5 +55,8 @@ def test_an_exception_is_one_of_the_compiled_function():
     def fails(a):
         return foreign_calls.call("headstart_test", "none 2", [(2,), (2,)], a, a)
 
-    with wide_numbers(), pytest.raises(Exception, match="ValueError: there is no kernel for it"):
+    with (
+        double_precision(),
+        pytest.raises(Exception, match="ValueError: there is no kernel for it"),
+    ):
         jax.block_until_ready(jax.jit(fails)(np.ones(2)))

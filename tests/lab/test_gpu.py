@@ -56,34 +56,34 @@ def test_an_experiment_runs_on_a_gpu_is_kept_and_resumed(tmp_path, monkeypatch):
     policies = tuple(policy(name) for name in check.PAPER)
     world = Synthetic(dim=8, rank=3, arms=6)
     plan = Plan(world, policies, tuple(range(16)), tasks=12, rounds=30, checkpoints=(10, 30))
-    told = []
-    found = run(
+    progress = []
+    results = run(
         plan,
         tmp_path,
-        Execution(engine="gpu", progress=reporting(lambda done, all: told.append(done))),
+        Execution(engine="gpu", progress=reporting(lambda done, all: progress.append(done))),
     )
-    assert found.plan == dataclasses.replace(plan, device="gpu")
+    assert results.plan == dataclasses.replace(plan, device="gpu")
     assert json.loads((tmp_path / "manifest.json").read_text())["device"] == "gpu"
-    assert len(found.regret) == len(policies) * 16 * 12 * 2
-    assert np.isfinite(found.regret["regret"].to_numpy()).all()
-    assert (found.regret["regret"].to_numpy() >= 0).all()
-    assert told[-1] == plan.work
+    assert len(results.regret) == len(policies) * 16 * 12 * 2
+    assert np.isfinite(results.regret["regret"].to_numpy()).all()
+    assert (results.regret["regret"].to_numpy() >= 0).all()
+    assert progress[-1] == plan.work
 
     def never(*args, **kwargs):
         raise AssertionError("played again")
 
     monkeypatch.setattr("headstart.lab.gpu.engine.simulate", never)
     again = run(plan, tmp_path, Execution(engine="gpu"))
-    assert again.regret.equals(found.regret)
+    assert again.regret.equals(results.regret)
     assert run(plan, tmp_path, Execution(engine="gpu", stored_only=True)).regret.equals(
-        found.regret
+        results.regret
     )
     here = run(plan, tmp_path, Execution(workers=1))
     assert here.plan.device == "cpu"
-    assert not here.regret.equals(found.regret)
+    assert not here.regret.equals(results.regret)
     totals = {
-        engine: results.totals().group_by("policy").mean().sort("policy")["total"].to_numpy()
-        for engine, results in (("gpu", found), ("cpu", here))
+        engine: each.totals().group_by("policy").mean().sort("policy")["total"].to_numpy()
+        for engine, each in (("gpu", results), ("cpu", here))
     }
     np.testing.assert_allclose(totals["gpu"], totals["cpu"], rtol=0.25)
 
@@ -94,7 +94,7 @@ DIM, ARMS, ROUNDS = 4, 6, 50
 
 
 @pytest.fixture(scope="module")
-def seen():
+def record():
     """A task as the kernel would leave it, played by the CPU's compiled loops."""
     from headstart.kernels import compiled
 
@@ -124,8 +124,8 @@ def seen():
             ROUNDS,
             arms[at, 0],
         )
-    picked = np.stack([contexts[0, np.arange(ROUNDS), each[0]][None] for each in arms])
-    earned = np.stack([rewards[0, np.arange(ROUNDS), each[0]][None] for each in arms])
+    chosen_contexts = np.stack([contexts[0, np.arange(ROUNDS), each[0]][None] for each in arms])
+    chosen_rewards = np.stack([rewards[0, np.arange(ROUNDS), each[0]][None] for each in arms])
     values = np.einsum("srkd,sd->srk", contexts, theta)
     lost = np.stack([values.max(-1) - values[0, np.arange(ROUNDS), each[0]] for each in arms])
     marks = np.array([3, ROUNDS])
@@ -134,8 +134,8 @@ def seen():
         rewards=rewards,
         draws=draws,
         arms=arms,
-        picked=picked,
-        earned=earned,
+        chosen_contexts=chosen_contexts,
+        chosen_rewards=chosen_rewards,
         regret=lost.cumsum(-1)[..., marks - 1],
         theta=theta,
         means=means,
@@ -146,36 +146,36 @@ def seen():
     )
 
 
-def changed(seen, **changes):
-    return SimpleNamespace(**{**vars(seen), **changes})
+def with_changes(record, **changes):
+    return SimpleNamespace(**{**vars(record), **changes})
 
 
-def test_the_plain_loop_decides_as_the_cpus_engine_does(seen):
-    for policy in range(len(seen.rules)):
-        assert check.replay(seen, policy, 0, 1e-12) == []
-    check.assert_in_order(seen)
+def test_the_plain_loop_decides_as_the_cpus_engine_does(record):
+    for policy in range(len(record.rules)):
+        assert check.replay(record, policy, 0, 1e-12) == []
+    check.assert_in_order(record)
 
 
 @pytest.mark.parametrize("name", [name for name in check.RULES if name != "Uniform"])
-def test_the_plain_loop_notices_another_arm(seen, name):
+def test_the_plain_loop_notices_another_arm(record, name):
     policy = list(check.RULES).index(name)
-    arms = seen.arms.copy()
+    arms = record.arms.copy()
     arms[policy, 0, 45] = (arms[policy, 0, 45] + 1) % ARMS
-    found = check.replay(changed(seen, arms=arms), policy, 0, 1e-12)
-    assert found[0] == 45
-    amounts = [rule._replace(multiplier=rule.multiplier + 3) for rule in seen.rules]
-    assert check.replay(changed(seen, rules=amounts), policy, 0, 1e-12)
-    assert check.replay(changed(seen, means=seen.means + 1), policy, 0, 1e-12)
-    assert check.replay(changed(seen, roots=3 * seen.roots), policy, 0, 1e-12)
+    results = check.replay(with_changes(record, arms=arms), policy, 0, 1e-12)
+    assert results[0] == 45
+    amounts = [rule._replace(multiplier=rule.multiplier + 3) for rule in record.rules]
+    assert check.replay(with_changes(record, rules=amounts), policy, 0, 1e-12)
+    assert check.replay(with_changes(record, means=record.means + 1), policy, 0, 1e-12)
+    assert check.replay(with_changes(record, roots=3 * record.roots), policy, 0, 1e-12)
 
 
-def test_the_checks_of_a_task_notice_what_does_not_fit(seen):
-    for name in ("picked", "earned", "regret"):
+def test_the_checks_of_a_task_notice_what_does_not_fit(record):
+    for name in ("chosen_contexts", "chosen_rewards", "regret"):
         with pytest.raises(AssertionError, match=f"{name} is off"):
-            check.assert_in_order(changed(seen, **{name: getattr(seen, name) + 0.01}))
+            check.assert_in_order(with_changes(record, **{name: getattr(record, name) + 0.01}))
         with pytest.raises(AssertionError, match=f"{name} has numbers"):
             check.assert_in_order(
-                changed(seen, **{name: np.full_like(getattr(seen, name), np.nan)})
+                with_changes(record, **{name: np.full_like(getattr(record, name), np.nan)})
             )
 
 

@@ -50,18 +50,25 @@ class Table:
         rounds,
         marks,
         *,
-        wide=False,
+        double=False,
         intercept=False,
-        free=(),
+        estimates_noise=(),
     ):
         self.world, self.populations, self.rules = world, populations, rules
-        self.rounds, self.marks, self.wide = rounds, np.asarray(marks), wide
-        self.intercept, self.free, self.dim = intercept, free, world.dim + intercept
+        self.rounds, self.marks, self.double = rounds, np.asarray(marks), double
+        self.intercept, self.estimates_noise, self.dim = (
+            intercept,
+            estimates_noise,
+            world.dim + intercept,
+        )
         seeds = [population.seed for population in populations]
         self.stacks = [engines.SeedGenerators(seeds, name) for name in names]
         shape = (len(rules), len(seeds), rounds)
-        real = float if wide else np.float32
-        self.picked, self.earned = np.zeros((*shape, self.dim), real), np.zeros(shape, real)
+        real = float if double else np.float32
+        self.chosen_contexts, self.chosen_rewards = (
+            np.zeros((*shape, self.dim), real),
+            np.zeros(shape, real),
+        )
         self.means, self.squares = np.zeros((*shape[:2], self.dim), real), np.zeros(shape[:2], real)
         self.roots, self.losses = np.zeros((*shape[:2], self.dim, self.dim), real), np.zeros(shape)
         self.lost = np.full((tasks, len(rules), len(seeds), len(marks)), np.nan)
@@ -92,7 +99,7 @@ class Table:
         amounts, squares = self.read(amounts, shape[:2]), self.read(squares, shape[:2])
         if start == 0:
             self.started.append((means, roots))
-        if any(self.free):
+        if any(self.estimates_noise):
             beliefs = zip(means, roots, amounts, squares, strict=True)
             for at, belief in enumerate(beliefs):
                 self.play_part(task, at, *belief, start, stop)
@@ -107,8 +114,8 @@ class Table:
             belief = Belief.start(Prior(means[at], roots[at], noise=noise))
             player = engines.Player(None, rule_of(plain), plain, stack, noise, RewardModel())
             arms, _ = engines.play(player, belief, stacked, stacked, None)
-            self.picked[at] = stacked.select("contexts", arms)
-            self.earned[at] = stacked.select("rewards", arms)
+            self.chosen_contexts[at] = stacked.select("contexts", arms)
+            self.chosen_rewards[at] = stacked.select("rewards", arms)
             lost = stacked.best - stacked.select("values", arms)
             self.lost[task, at] = lost.cumsum(1)[:, self.marks - 1]
 
@@ -127,16 +134,16 @@ class Table:
             mean = mean + gain * (away / (1 + s))[:, None]
             root = root - gain[:, :, None] * (u / (g * (1 + g))[:, None])[:, None]
             square = square + away**2 / (1 + s)
-            if task == 0 and self.free[at]:
+            if task == 0 and self.estimates_noise[at]:
                 amount = self.rules[at].multiplier * np.sqrt(square / (k + 1))
-            self.picked[at, :, k], self.earned[at, :, k] = x, r
+            self.chosen_contexts[at, :, k], self.chosen_rewards[at, :, k] = x, r
             self.losses[at, :, k] = stacked.best[:, k] - stacked.values[seeds, k, arm]
         self.means[at], self.roots[at], self.squares[at] = mean, root, square
         self.lost[task, at] = self.losses[at].cumsum(-1)[:, self.marks - 1]
 
     def read(self, address, shape):
         """What lies at an address."""
-        kind = ctypes.c_double if self.wide else ctypes.c_float
+        kind = ctypes.c_double if self.double else ctypes.c_float
         there = ctypes.cast(address, ctypes.POINTER(kind))
         return np.array(np.ctypeslib.as_array(there, shape), dtype=float)
 
@@ -186,14 +193,14 @@ def assert_agree(policies, world=WORLD, seeds=SEEDS, tasks=TASKS, rounds=ROUNDS,
     """The learner's experiment is the CPU's: every prior and every decision."""
     assert why_not(world, policies) is None
     wanted = engines.simulate(world, policies, seeds, tasks, rounds, marks, started, engine="plain")
-    found = gpu.simulate(world, policies, seeds, tasks, rounds, marks, wide=True)
+    found = gpu.simulate(world, policies, seeds, tasks, rounds, marks, double=True)
     assert list(found) == [policy.name for policy in policies]
     played = Table.made[-1]
     assert len(played.started) == played.waited == tasks
     for at, (name, trace) in enumerate(wanted.items()):
         for task, (means, roots) in enumerate(played.started):
             for what, ours in (("mean", means), ("root", roots)):
-                theirs = trace.probed[what][..., task]
+                theirs = trace.probes[what][..., task]
                 np.testing.assert_allclose(
                     ours[at], theirs, rtol=1e-8, atol=1e-9, err_msg=f"{name}: {what} of {task}"
                 )
@@ -267,14 +274,14 @@ def test_the_default_decides_as_on_the_cpu(monkeypatch):
     world = UnequalNoise(dim=5, rank=2, arms=5)
     assert why_not(Synthetic(dim=5, rank=2, arms=5), policies) is None
     wanted = engines.simulate(world, policies, *sizes, started, engine="plain")
-    found = gpu.simulate(world, policies, *sizes, wide=True)
-    even, uneven = wanted[policies[0].name].probed["dof"]
+    found = gpu.simulate(world, policies, *sizes, double=True)
+    even, uneven = wanted[policies[0].name].probes["dof"]
     assert even[2:].min() >= 32
     assert uneven[4:].max() < 32, "from the first reward on"
     for at, (name, trace) in enumerate(wanted.items()):
         for task, parts in enumerate(Table.made[-1].started[1:], 1):
             for what, ours in zip(("mean", "root"), parts, strict=True):
-                theirs = trace.probed[what][..., task]
+                theirs = trace.probes[what][..., task]
                 ours = ours[at][(..., *(slice(size) for size in theirs.shape[1:]))]
                 np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8, err_msg=name)
         np.testing.assert_allclose(found[name], trace.regret, rtol=0, atol=1e-9, err_msg=name)
@@ -284,9 +291,9 @@ def test_the_default_decides_as_on_the_cpu(monkeypatch):
 
 def test_seeds_that_do_not_fit_into_memory_together_take_turns(monkeypatch):
     policies, sizes = [policy("bayes_oracle"), policy("lints")], (3, 5, (1, 5))
-    whole = gpu.simulate(WORLD, policies, (4, 1, 9), *sizes, wide=True)
+    whole = gpu.simulate(WORLD, policies, (4, 1, 9), *sizes, double=True)
     monkeypatch.setattr(Table, "memory", 0)
-    alone = gpu.simulate(WORLD, policies, (4, 1, 9), *sizes, wide=True)
+    alone = gpu.simulate(WORLD, policies, (4, 1, 9), *sizes, double=True)
     assert [len(table.populations) for table in Table.made] == [3, 1, 1, 1]
     for name, regret in whole.items():
         np.testing.assert_array_equal(alone[name], regret)
@@ -342,7 +349,7 @@ def test_forced_rounds_are_those_that_the_rule_forces(rule):
 def learner_of(policies, **options):
     populations = [WORLD.population(seed) for seed in SEEDS]
     own = [policy.for_populations(populations) for policy in policies]
-    with gpu.wide_numbers():
+    with gpu.double_precision():
         return gpu.Learner(own, len(populations), WORLD, **options)
 
 
@@ -402,11 +409,11 @@ def test_the_last_task_is_not_learned_from(monkeypatch):
 
 
 def test_priors_are_handed_out_in_the_kernels_precision_and_learned_in_double():
-    for wide, real in ((True, np.float64), (False, np.float32)):
-        learner = learner_of([policy("linucb"), policy("bias_oful")], wide=wide)
+    for double, real in ((True, np.float64), (False, np.float32)):
+        learner = learner_of([policy("linucb"), policy("bias_oful")], double=double)
         assert {part.dtype for part in learner.priors} == {np.dtype(real)}
         x = np.random.default_rng(0).standard_normal((2, len(SEEDS), 30, WORLD.dim))
-        with gpu.wide_numbers():
+        with gpu.double_precision():
             learner.learn(jax.numpy.asarray(x, real), jax.numpy.asarray(x[..., 0], real))
         assert {part.dtype for part in learner.priors} == {np.dtype(real)}
         for part in jax.tree_util.tree_leaves(learner.states):
@@ -417,8 +424,8 @@ def test_single_precision_costs_little():
     """The rounds are played with what float32 can tell: nearly all decisions are the same."""
     policies = [policy("linucb"), policy("lints"), policy("bias_oful")]
     sizes = (WORLD, policies, SEEDS, TASKS, ROUNDS, (ROUNDS,))
-    wide, narrow = (gpu.simulate(*sizes, wide=wide) for wide in (True, False))
-    for name, regret in wide.items():
+    double, narrow = (gpu.simulate(*sizes, double=double) for double in (True, False))
+    for name, regret in double.items():
         assert narrow[name].dtype == np.float64
         assert narrow[name].sum() == pytest.approx(regret.sum(), rel=0.05)
 
@@ -426,7 +433,7 @@ def test_single_precision_costs_little():
 def test_jax_is_left_as_it_was():
     """Whoever else uses it in this process notices nothing, where it is said what to keep."""
     before = dict(jax.config.values)
-    gpu.simulate(WORLD, [policy("bias_oful")], SEEDS, 2, 5, (5,), wide=True)
+    gpu.simulate(WORLD, [policy("bias_oful")], SEEDS, 2, 5, (5,), double=True)
     assert dict(jax.config.values) == before
     assert jax.numpy.ones(1).dtype == (np.float64 if before["jax_enable_x64"] else np.float32)
 
@@ -450,7 +457,7 @@ def test_what_is_compiled_is_kept_where_nobody_says_where(monkeypatch, tmp_path)
 def test_progress_adds_up_to_all_policy_rounds():
     steps = []
     gpu.simulate(
-        WORLD, [policy("linucb"), policy("lints")], SEEDS, 4, 5, (5,), steps.append, wide=True
+        WORLD, [policy("linucb"), policy("lints")], SEEDS, 4, 5, (5,), steps.append, double=True
     )
     assert steps == [5 * len(SEEDS) * 2] * 4
 
@@ -467,7 +474,7 @@ def test_the_kernel_is_told_the_rules_in_their_order():
         LoopForm("ucb", 2.0),
         LoopForm("thompson", 0.25),
     ]
-    assert not Table.made[-1].wide, "single precision unless told otherwise"
+    assert not Table.made[-1].double, "single precision unless told otherwise"
 
 
 def test_the_defaults_state_keeps_its_shape_from_task_to_task():
@@ -478,7 +485,7 @@ def test_the_defaults_state_keeps_its_shape_from_task_to_task():
     assert again is state
     assert transfer.reserve(state, 8).tasks.weight.shape == (2, 32)
     assert transfer.reserve(state, 10_000).tasks.weight.shape == (2, 256)
-    with gpu.wide_numbers():
+    with gpu.double_precision():
         register(state)
         parts = [jax.ShapeDtypeStruct(shape, float) for shape in ((2, 9, 3), (2, 9))]
         fold = jax.eval_shape(lambda s, x, r: transfer.fold(s, evidence_of(x, r)), state, *parts)

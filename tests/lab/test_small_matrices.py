@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart import small_matrices
-from headstart.lab.gpu.engine import wide_numbers
+from headstart.lab.gpu.engine import double_precision
 
 SIZES = st.tuples(*(st.integers(1, high) for high in (3, 4, 6, 5, 1000)))
 
@@ -93,7 +93,7 @@ def test_a_sum_of_products_may_leave_out_the_middle_and_weights(sizes):
 
 
 def test_jax_computes_the_same():
-    with wide_numbers():
+    with double_precision():
         for name, (arguments, _) in cases(3, 4, 5, 2, 0).items():
             function = getattr(small_matrices, name)
             for ours, theirs in zip(
@@ -112,7 +112,7 @@ def test_kernels_take_the_place_of_functions_for_jaxs_arrays_only_and_meanwhile(
         return None if matrix.shape[-1] > 2 else 2.0 * matrix
 
     small, large = 4.0 * np.eye(2), 4.0 * np.eye(3)
-    with wide_numbers():
+    with double_precision():
         with small_matrices.use_kernels({"spd_inverse": doubled}):
             np.testing.assert_array_equal(small_matrices.spd_inverse(small), np.eye(2) / 4.0)
             assert not seen

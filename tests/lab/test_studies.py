@@ -244,8 +244,8 @@ def test_results_are_kept_with_their_manifests(curves):
         said = json.loads((folder / name / "manifest.json").read_text())
         assert said["seeds"] == [1000, 1001, 1002]
         assert len(said["policies"]) == policies
-    probed = pl.read_parquet(folder / "synthetic" / "probes.parquet")
-    assert set(probed["name"]) == {"W", "W2"}
+    probes = pl.read_parquet(folder / "synthetic" / "probes.parquet")
+    assert set(probes["name"]) == {"W", "W2"}
 
 
 def test_a_full_study_tunes_and_shows_how_much_tuning_mattered(tmp_path):

@@ -245,7 +245,7 @@ RULES = [UCB(), Thompson(0.5), Greedy(), Uniform(), Forced(4, Thompson()), Force
 @pytest.mark.parametrize("transfer", TRANSFERS, ids=repr)
 def test_what_is_let_through_is_prepared_for_a_gpu(transfer):
     """Otherwise a run would stop with an error instead of going to the CPU."""
-    from headstart.lab.gpu.engine import Learner, loop_forms, wide_numbers
+    from headstart.lab.gpu.engine import Learner, double_precision, loop_forms
 
     chosen = [
         dataclasses.replace(own_policy(transfer, rule), name=repr(rule))
@@ -255,7 +255,7 @@ def test_what_is_let_through_is_prepared_for_a_gpu(transfer):
     if not chosen:
         return
     assert len(loop_forms(chosen)) == len(chosen)
-    with wide_numbers():
+    with double_precision():
         learner = Learner(chosen, 2, WORLD)
     assert learner.priors[0].shape == (len(chosen), 2, 6)
     assert learner.priors[1].shape == (len(chosen), 2, 6, 6)

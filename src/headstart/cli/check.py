@@ -107,7 +107,7 @@ def propose_schema(
 
 def print_proposal(schema: Schema, notes: list[str], path: Path | None) -> None:
     """Print a proposed schema, with the review of every column."""
-    from headstart.lab.figures.elements.text import join_words
+    from headstart.lab.text import join_words
 
     where = f"It is in {path}" if path is not None else "--write-schema FILE writes it"
     print(visible(f"\nthe proposed schema, from a sample of {schema.review}\n"))

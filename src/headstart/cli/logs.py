@@ -76,11 +76,7 @@ def fit(
     from headstart.fleet.fit import fit as run
     from headstart.fleet.fitted import Target
     from headstart.fleet.options import parse_bytes, parse_transfer
-    from headstart.fleet.summing.checkpoint import (
-        checkpointed_rows,
-        lock_folder,
-        remove_checkpoint,
-    )
+    from headstart.fleet.summing.checkpoint import checkpointed_rows, lock_folder, remove_checkpoint
 
     how, room = parse_transfer(transfer), parse_bytes(memory)
     check_reward_model(reward_model, noise)
@@ -116,22 +112,22 @@ def fit(
             "checkpoint": place if is_resumable else checkpoint,
             "progress": None if as_json else lambda what, done, all: stages[what](done, all),
         }
-        found = run(rows, how, noise=noise, cluster=cluster, workers=workers, **shared)
-    summary = {**found.summary(), "out": out}
+        fitted = run(rows, how, noise=noise, cluster=cluster, workers=workers, **shared)
+    summary = {**fitted.summary(), "out": out}
     if before:
-        summary["rows_per_second"] = round((found.rows - before) / max(found.seconds, 1e-9))
+        summary["rows_per_second"] = round((fitted.rows - before) / max(fitted.seconds, 1e-9))
     notes = summary.pop("notes", [])
     if as_json:
         summary["notes"] = list(dict.fromkeys([*rows.notes, *notes]))
         print_json(summary)
         return
     gain = summary.pop("gain")["sentence"]
-    none_left_out = [name for name in ("bad_rows", "weightless_rows") if not summary[name]]
-    print_facts({name: value for name, value in summary.items() if name not in none_left_out})
+    zero_counts = [name for name in ("bad_rows", "weightless_rows") if not summary[name]]
+    print_facts({name: value for name, value in summary.items() if name not in zero_counts})
     print_text(f"What a new task is expected to save by this prior: {gain}.")
     print_new_notes(notes, rows)
-    if found.bad:
-        print_text(f"Left out {found.bad.count:,} rows that cannot be used:\n{found.bad}")
+    if fitted.bad:
+        print_text(f"Left out {fitted.bad.count:,} rows that cannot be used:\n{fitted.bad}")
     print_text(
         f"The bandit is in {out}; headstart.load serves new tasks from it at once.", bold=True
     )
@@ -180,7 +176,7 @@ def evaluate(
     if not as_json:
         print_notes(rows)
     with progress_bars(quiet=as_json) as bar, bar("evaluate") as progress:
-        found = run(
+        evaluation = run(
             rows,
             transfer=parse_transfer(transfer),
             reward=reward_model,
@@ -196,21 +192,21 @@ def evaluate(
             workers=workers,
             progress=progress,
         )
-    path = write_page(found, out)
+    path = write_page(evaluation, out)
     if as_json:
-        print_json({**found.summary(), "report": str(path)})
+        print_json({**evaluation.summary(), "report": str(path)})
         return
     rewards = "reward" if first == 1 else f"{first} rewards"
-    print_table(found.frame, f"The first {rewards} of {found.judged:,} future tasks")
+    print_table(evaluation.frame, f"The first {rewards} of {evaluation.judged:,} future tasks")
     print_text(LEGEND + "\n")
-    print_text(found.verdict.sentence, bold=True)
-    print_text(found.basis + "\n")
-    print_new_notes(found.notes, rows)
-    if found.values:
-        print_table(found.value_frame, "What policies would earn per round")
+    print_text(evaluation.verdict.sentence, bold=True)
+    print_text(evaluation.basis + "\n")
+    print_new_notes(evaluation.notes, rows)
+    if evaluation.values:
+        print_table(evaluation.value_frame, "What policies would earn per round")
         print_text(ESTIMATOR_NOTE)
-    if found.advice:
-        print_text(found.advice)
+    if evaluation.advice:
+        print_text(evaluation.advice)
     print_text(f"The report is in {path}, figures beside it.", bold=True)
 
 

@@ -24,7 +24,7 @@ from headstart.bandit.task_belief import LoneTask, next_belief
 from headstart.errors import InputError
 from headstart.kernels.forms import load
 from headstart.lab.per_seed import PerSeed
-from headstart.lab.policies import AnyPolicy
+from headstart.lab.policies import AnyPolicy, Policy
 from headstart.model.base import BaseBelief
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
@@ -42,12 +42,12 @@ class Trace(NamedTuple):
     """What an experiment measured for one policy.
 
     ``regret`` is the regret since the task's start at every checkpoint, of shape
-    ``(seeds, tasks, checkpoints)``; ``probed`` holds what a probe measured at each task's start,
+    ``(seeds, tasks, checkpoints)``; ``probes`` holds what a probe measured at each task's start,
     ``(seeds, tasks)`` by name.
     """
 
     regret: Array
-    probed: dict[str, Array]
+    probes: dict[str, Array]
 
 
 #: Measures a policy when a task starts, from its transfer, its state and the episodes.
@@ -151,67 +151,78 @@ def simulate(
         raise InputError("seeds must hold at least one seed; got none")
     populations = [world.population(seed) for seed in seeds]
     check_populations(populations, tasks)
-    dim, noise = populations[0].dim, populations[0].noise
-    players = {}
-    for policy in (policy.for_populations(populations) for policy in policies):
+    runs = {
+        policy.name: PolicyRun(policy.for_populations(populations), populations, seeds)
+        for policy in policies
+    }
+    for task in range(tasks):
+        episodes = [population.episode(task, rounds) for population in populations]
+        batch = EpisodeBatch(episodes)
+        for run in runs.values():
+            if probe is not None:
+                run.measure(probe, episodes)
+            run.play_task(batch, task == 0, loops, np.asarray(marks))
+        if progress is not None:
+            progress(rounds * len(seeds) * len(policies))
+    return {name: run.trace() for name, run in runs.items()}
+
+
+class PolicyRun:
+    """One policy in a simulation: its player, what it has learned, and what was measured."""
+
+    def __init__(
+        self, policy: Policy, populations: Sequence[Population], seeds: Sequence[int]
+    ) -> None:
+        dim, noise = populations[0].dim, populations[0].noise
         transfer = policy.transfer.with_constant(policy.intercept)
         if not transfer.batched:
             transfer = PerSeed(transfer)
-        rng = SeedGenerators(seeds, policy.name)
         rewards = reward_model(policy.reward, False)
         known_noise = rewards.fixed_noise or (noise if policy.knows_noise else None)
-        form = policy.rule.loop_form()
-        players[policy.name] = Player(
+        rng, form = SeedGenerators(seeds, policy.name), policy.rule.loop_form()
+        self.player = Player(
             transfer, policy.rule, form, rng, known_noise, rewards, policy.intercept
         )
-    states = {
-        name: player.transfer.init(dim + player.intercept, player.noise, (len(seeds),))
-        for name, player in players.items()
-    }
-    regret = {name: np.empty((len(seeds), tasks, len(marks))) for name in names}
-    probed: dict[str, dict[str, list[Array]]] = {name: {} for name in names}
-    for task in range(tasks):
-        episodes = [population.episode(task, rounds) for population in populations]
-        episode_batch = EpisodeBatch(episodes)
-        for name, player in players.items():
-            batch = episode_batch.with_intercept() if player.intercept else episode_batch
-            if probe is not None:
-                for key, value in probe(player.transfer, states[name], episodes).items():
-                    probed[name].setdefault(key, []).append(value)
-            if task == 0:
-                first_contexts = batch.contexts[:, 0]
-                states[name] = player.transfer.observe_contexts(states[name], first_contexts)
-            belief = player.transfer.prior(states[name]).belief()
-            logistic = player.rewards.needs_belief
-            alone = task == 0 and (player.noise is None or logistic)
-            linear_batch = batch
-            compiled = loops if not alone and not logistic else None
-            if compiled is not None and player.form and belief.loop_arrays():
-                arms = play_compiled(compiled, player, belief, batch)
-                first = player.form.forced_rounds(rounds)
-                forced = np.broadcast_to(np.arange(rounds) < first, arms.shape)
-            else:
-                lone = LoneTask(player.transfer, states[name], logistic) if alone else None
-                linear_batch = batch.copy() if logistic else batch
-                arms, forced = play(player, belief, batch, linear_batch, lone)
-            values = batch.select("values", arms)
-            regret[name][:, task] = (batch.best - values).cumsum(1)[:, np.asarray(marks) - 1]
-            if not player.transfer.prior_is_known(player.noise):
-                forced_rounds = forced if player.transfer.keeps_forced else None
-                evidence = linear_batch.evidence(arms, forced_rounds)
-                states[name] = player.transfer.fold(states[name], evidence)
-        if progress is not None:
-            progress(rounds * len(seeds) * len(policies))
-    return {
-        name: Trace(
-            regret[name], {key: np.stack(values, -1) for key, values in probed[name].items()}
-        )
-        for name in names
-    }
+        self.state = transfer.init(dim + policy.intercept, known_noise, (len(seeds),))
+        self.regrets: list[Array] = []
+        self.probes: dict[str, list[Array]] = {}
+
+    def measure(self, probe: Probe, episodes: Sequence[Episode]) -> None:
+        """Let a probe measure the policy before a task."""
+        for name, values in probe(self.player.transfer, self.state, episodes).items():
+            self.probes.setdefault(name, []).append(values)
+
+    def play_task(self, batch: EpisodeBatch, is_first: bool, loops: Any, marks: Arms) -> None:
+        """Play a task, record the regret at the marks, and learn from it."""
+        player, transfer = self.player, self.player.transfer
+        if player.intercept:
+            batch = batch.with_intercept()
+        if is_first:
+            self.state = transfer.observe_contexts(self.state, batch.contexts[:, 0])
+        belief = transfer.prior(self.state).belief()
+        logistic = player.rewards.needs_belief
+        alone = is_first and (player.noise is None or logistic)
+        linear_batch = batch.copy() if logistic else batch
+        if loops is None or alone or logistic or not player.form or not belief.loop_arrays():
+            lone = LoneTask(transfer, self.state, logistic) if alone else None
+            arms, forced = play(player, belief, batch, linear_batch, lone)
+        else:
+            arms = play_compiled(loops, player, belief, batch)
+            first = player.form.forced_rounds(arms.shape[1])
+            forced = np.broadcast_to(np.arange(arms.shape[1]) < first, arms.shape)
+        self.regrets.append((batch.best - batch.select("values", arms)).cumsum(1)[:, marks - 1])
+        if not transfer.prior_is_known(player.noise):
+            evidence = linear_batch.evidence(arms, forced if transfer.keeps_forced else None)
+            self.state = transfer.fold(self.state, evidence)
+
+    def trace(self) -> Trace:
+        """What was measured."""
+        probes = {name: np.stack(values, -1) for name, values in self.probes.items()}
+        return Trace(np.stack(self.regrets, 1), probes)
 
 
 class EpisodeBatch:
-    """The episodes of a batch of seeds."""
+    """The episodes of one task for a batch of seeds."""
 
     def __init__(self, episodes: Sequence[Episode]) -> None:
         self.contexts = stack([episode.contexts for episode in episodes])

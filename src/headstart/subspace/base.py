@@ -44,8 +44,8 @@ class PCA(Settings, ABC):
     >>> state = pca.init(dim=2)
     >>> for vector in [[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]]:
     ...     state = pca.update(state, vector)
-    >>> found = pca.components(state)
-    >>> found.mean, found.values.round(3), found.vectors[:, 0]
+    >>> components = pca.components(state)
+    >>> components.mean, components.values.round(3), components.vectors[:, 0]
     (array([2., 1.]), array([2.667, 0.   ]), array([1., 0.]))
     """
 

@@ -160,6 +160,5 @@ def orthonormal(scaled: Array) -> tuple[Array, Array]:
     rank = int((values > 1e-14 * max(values[0], 1e-300)).sum())
     units = (scaled[order[:rank]] / values[:rank, None]).T
     values = np.where(np.arange(len(values)) < rank, values, 0.0)
-    basis, triangle = np.linalg.qr(np.hstack([units, np.eye(len(values))]))
-    signs = np.sign(np.diagonal(triangle))
-    return values, with_fixed_signs(basis * np.where(signs == 0, 1.0, signs))
+    basis, _ = np.linalg.qr(np.hstack([units, np.eye(len(values))]))
+    return values, with_fixed_signs(basis)

@@ -45,11 +45,11 @@ def check_belief(belief: BaseBelief) -> None:
     run_checks(belief, BELIEF_CHECKS)
 
 
-def rounds_for(belief: BaseBelief, count: int = 9) -> tuple[Array, Array]:
-    """Contexts and rewards of some rounds."""
+def rounds_for(belief: BaseBelief) -> tuple[Array, Array]:
+    """Contexts and rewards of nine rounds."""
     rng = np.random.default_rng(11)
-    contexts = rng.standard_normal((count, belief.dim))
-    return contexts, contexts[:, 0] + belief.noise * rng.standard_normal(count)
+    contexts = rng.standard_normal((9, belief.dim))
+    return contexts, contexts[:, 0] + belief.noise * rng.standard_normal(9)
 
 
 def has_means_widths_and_draws(belief: BaseBelief) -> None:
@@ -66,7 +66,7 @@ def has_means_widths_and_draws(belief: BaseBelief) -> None:
     np.testing.assert_allclose(draws.std(0), deviation, rtol=0.1, atol=1e-12)
 
 
-def tells_its_gaussians(belief: BaseBelief) -> None:
+def states_its_gaussians(belief: BaseBelief) -> None:
     """If it states which Gaussians it draws from, they have its means and widths."""
     after = belief_after(belief, *rounds_for(belief))
     parts = after.gaussian_parts()
@@ -118,7 +118,7 @@ def is_immutable(belief: BaseBelief) -> None:
             require(not value.flags.writeable, f"its {field.name} can be written to")
 
 
-def goes_without_its_prior(belief: BaseBelief) -> None:
+def separates_from_its_prior(belief: BaseBelief) -> None:
     """It can be separated from its prior and joined to it again."""
     after = belief_after(belief, *rounds_for(belief))
     bare, prior = after.split_prior()
@@ -200,11 +200,11 @@ def serve(bandit: Bandit, seed: int, together: bool = False) -> list[list[int]]:
 #: Checks of beliefs, each called with one before any reward.
 BELIEF_CHECKS = (
     has_means_widths_and_draws,
-    tells_its_gaussians,
+    states_its_gaussians,
     counts_its_rounds,
     is_determined_by_its_sums,
     is_immutable,
-    goes_without_its_prior,
+    separates_from_its_prior,
     stacks_as_one_by_one,
     serves_in_a_bandit,
 )

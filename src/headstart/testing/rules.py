@@ -54,7 +54,9 @@ def is_determined_by_the_generator(rule: Rule) -> None:
     """The same generator gives the same pick."""
     belief = Beliefs(1, rounds=1).together
     for seed in range(5):
-        first, second = (rule.choose(belief, CONTEXTS, np.random.default_rng(seed)) for _ in "12")
+        first, second = (
+            rule.choose(belief, CONTEXTS, np.random.default_rng(seed)) for _ in range(2)
+        )
         require(first == second, f"{first} and {second} from one seed")
 
 
@@ -164,7 +166,7 @@ def needs_only_what_every_belief_has(rule: Rule) -> None:
 
 def decides_for_many_as_one_by_one(rule: Rule) -> None:
     """A bandit's choose_many decides as choose does, task by task."""
-    many, single = (Bandit(DIM, rule=rule, seed=3, **options_for(rule)) for _ in "12")
+    many, single = (Bandit(DIM, rule=rule, seed=3, **options_for(rule)) for _ in range(2))
     for at in range(5):
         tables = np.random.default_rng(at).standard_normal((6, 4, DIM))
         together = many.choose_many(range(6), tables)
@@ -181,7 +183,7 @@ def ranks_different_rows(rule: Rule) -> None:
     belief, allowed = Beliefs(2, rounds=6).together, np.array([True, False, True, True, True])
     most = 5 if rule.bounds is None else int(5 - np.ceil(1.0 / rule.bounds[1])) + 1
     for mask, count in ((None, most), (allowed, most - 1), (allowed, 1)):
-        rngs = [np.random.default_rng(3) for _ in "12"]
+        rngs = [np.random.default_rng(3) for _ in range(2)]
         picks = rule.rank(belief, CONTEXTS, rngs[0], count, mask)
         arms = [pick.arm for pick in picks]
         require(len(set(arms)) == count, f"{count} rows were to be picked; got {arms}")

@@ -141,14 +141,14 @@ def leaves_its_arguments(transfer: Transfer, tolerance: float = 0.0) -> None:
 def is_determined_by_its_tasks(transfer: Transfer, tolerance: float = 0.0) -> None:
     """The same tasks give the same prior to the last bit."""
     evidences = [evidence_of(seed) for seed in range(8)]
-    first, second = (transfer.prior(state_after(transfer, evidences)) for _ in "12")
+    first, second = (transfer.prior(state_after(transfer, evidences)) for _ in range(2))
     require(first == second, "the priors of the same tasks differ")
 
 
 def serves_in_a_bandit(transfer: Transfer, tolerance: float = 0.0) -> None:
     """Two bandits with it decide alike, and their prior is that of a refit of their tasks."""
     rule: Rule = Forced(4, UCB()) if transfer.keeps_forced else UCB()
-    first, second = (Bandit(DIM, transfer, rule, seed=3, intercept=False) for _ in "12")
+    first, second = (Bandit(DIM, transfer, rule, seed=3, intercept=False) for _ in range(2))
     trace = play(first)
     require(trace == play(second), "two bandits decide differently")
     scores = [float.fromhex(score) for _, score in trace]

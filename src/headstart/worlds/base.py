@@ -12,6 +12,8 @@ import dataclasses
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+import numpy as np
+
 from headstart.records import Array
 from headstart.settings import Settings
 
@@ -51,6 +53,8 @@ class Truth:
 class Population(ABC):
     """A world with its randomness fixed."""
 
+    #: The seed that fixes it.
+    seed: int
     #: The dimension of contexts.
     dim: int
     #: How many tasks there are; ``None`` for as many as wanted.
@@ -63,6 +67,14 @@ class Population(ABC):
     @abstractmethod
     def episode(self, task: int, rounds: int) -> Episode:
         """The episode of a task; it does not depend on earlier calls."""
+
+    def population_rng(self) -> np.random.Generator:
+        """The generator of what all tasks share."""
+        return np.random.default_rng([self.seed, 0])
+
+    def task_rng(self, task: int) -> np.random.Generator:
+        """The generator of one task's episode."""
+        return np.random.default_rng([self.seed, 1, task])
 
 
 class World(Settings, ABC):

@@ -10,7 +10,7 @@ from headstart import checks
 from headstart.model.logistic import expected_probability, sigmoid
 from headstart.records import Array
 from headstart.worlds.base import Episode, Population, World
-from headstart.worlds.synthetic import orthogonal
+from headstart.worlds.synthetic import covariance_along, random_orthogonal
 
 __all__ = ["Clicks"]
 
@@ -72,24 +72,23 @@ class ClicksPopulation(Population):
         self.world = world
         self.seed = seed
         self.dim = world.dim
-        rng = np.random.default_rng([seed, 0])
-        frame = orthogonal(world.dim, rng)
+        rng = self.population_rng()
+        self.frame = random_orthogonal(world.dim, rng)
         mean = rng.standard_normal(world.dim)
         self.mean = world.offset * mean / np.linalg.norm(mean)
-        within = np.arange(world.dim) < world.rank
-        share = np.where(within, world.inside, world.outside)
-        count = np.where(within, max(world.rank, 1), max(world.dim - world.rank, 1))
-        self.spreads = share / np.sqrt(count)
-        self.frame = frame
+        is_inside = np.arange(world.dim) < world.rank
+        total = np.where(is_inside, world.inside, world.outside)
+        count = np.where(is_inside, max(world.rank, 1), max(world.dim - world.rank, 1))
+        self.spreads = total / np.sqrt(count)
         # No truth for oracles, which know linear rewards: θ is that of log-odds.
-        self.covariance = (frame * self.spreads**2) @ frame.T
+        self.covariance = covariance_along(self.frame, self.spreads)
         variance = world.offset**2 + float((self.spreads**2).sum()) + world.level**2
         self.intercept = intercept_for(world.base_rate, float(np.sqrt(variance)))
 
     def episode(self, task: int, rounds: int) -> Episode:
         """The episode of a task."""
         world = self.world
-        rng = np.random.default_rng([self.seed, 1, task])
+        rng = self.task_rng(task)
         theta = self.mean + self.frame @ (self.spreads * rng.standard_normal(world.dim))
         level = self.intercept + world.level * rng.standard_normal()
         contexts = rng.standard_normal((rounds, world.arms, world.dim))

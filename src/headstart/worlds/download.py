@@ -73,7 +73,6 @@ RELEASES = {
 def fetch(
     version: str = "1m",
     folder: str | os.PathLike[str] | None = None,
-    progress: web.Progress | None = None,
     *,
     checksums: Mapping[str, str] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -90,8 +89,6 @@ def fetch(
     folder
         A folder that has the files, or that has them in a folder ``ml-1m`` or ``ml-100k``; then
         nothing is downloaded. By default the cache is searched, then GroupLens.
-    progress
-        Called with the bytes so far and in all (``None`` if not known); by default, a bar.
     checksums
         md5 by file name, of the archive and of the files in it. By default those published; ``{}``
         checks nothing.
@@ -118,9 +115,8 @@ def fetch(
         show_terms(store)
     place = find_files(store, release)
     if place is None:
-        bar = contextlib.nullcontext(progress) if progress else web.progress_bar(release.archive)
-        with bar as show:
-            return download_release(release, store, base, expected, show)
+        with web.progress_bar(release.archive) as progress:
+            return download_release(release, store, base, expected, progress)
     problem = wrong_file(place, release, expected)
     if problem:
         raise FileError(f"in {place}, {problem}; delete that folder, and it is downloaded again")
@@ -161,21 +157,17 @@ def missing_files(folder: Path, release: Release) -> MissingFileError:
 
 def wrong_file(folder: Path, release: Release, checksums: Mapping[str, str]) -> str:
     """Which file is not the one published; empty if all are."""
-    for name in release.files:
-        got = md5_of(folder / name) if name in checksums else None
-        if got is not None and got != checksums[name]:
-            return (
-                f"{name} is not the file that GroupLens published: its md5 must be "
-                f"{checksums[name]}; got {got}"
-            )
-    return ""
+    problems = (wrong_checksum(folder / name, name, checksums) for name in release.files)
+    return next(filter(None, problems), "")
 
 
-def wrong_archive(part: Path, release: Release, checksums: Mapping[str, str]) -> str:
-    """What is wrong with the checksum of a downloaded archive; empty if nothing is."""
-    want = checksums.get(release.archive)
-    got = None if want is None else md5_of(part)
-    return "" if got == want else f"the md5 of what came must be {want}; got {got}"
+def wrong_checksum(path: Path, name: str, checksums: Mapping[str, str]) -> str:
+    """What is wrong with the checksum of the file of this name; empty if nothing is."""
+    want = checksums.get(name)
+    got = None if want is None else md5_of(path)
+    if got == want:
+        return ""
+    return f"{name} is not the file that GroupLens published: its md5 must be {want}; got {got}"
 
 
 def md5_of(path: Path) -> str:
@@ -221,12 +213,11 @@ def download_release(
                 return place
             has_part = part.exists()
             web.download(url, part, progress)
-            if has_part and wrong_archive(part, release, checksums):
+            if has_part and wrong_checksum(part, release.archive, checksums):
                 part.unlink()  # it was the part of another file
                 web.download(url, part, progress)
-            problem = wrong_archive(part, release, checksums) or unpack(
-                part, release, cache, checksums
-            )
+            problem = wrong_checksum(part, release.archive, checksums)
+            problem = problem or unpack(part, release, cache, checksums)
             part.unlink()
             if not problem:
                 return cache / release.folder

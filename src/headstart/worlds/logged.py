@@ -207,7 +207,7 @@ class LoggedPopulation(Population):
             )
         self.tasks = len(long_enough)
         self.dropped = len(ids) - len(long_enough)
-        self.order = np.random.default_rng([self.seed, 0]).permutation(long_enough)
+        self.order = self.population_rng().permutation(long_enough)
         self.ids = ids[self.order]
         self.lengths = None if world.round is None else sizes[self.order]
 
@@ -215,7 +215,7 @@ class LoggedPopulation(Population):
         """The episode of a task."""
         checks.integer("task", task, 0, len(self.order) - 1)
         checks.integer("rounds", rounds, 1)
-        rng = np.random.default_rng([self.seed, 1, task])
+        rng = self.task_rng(task)
         row = self.order[task]
         if self.lengths is None:
             start, stop = self.first_row[row], self.first_row[row + 1]

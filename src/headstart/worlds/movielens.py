@@ -176,7 +176,7 @@ class MovieLensPopulation(Population):
         if world.candidates == "completed" and world.arms > len(self.features):
             want = f"{len(self.features)} or fewer, as there are movies"
             raise checks.refuse("arms", want, world.arms)
-        self.rows = np.random.default_rng([seed, 0]).permutation(members)
+        self.rows = self.population_rng().permutation(members)
         self.users = self.data.users[self.rows]
         self.tasks = len(self.rows)
 
@@ -202,7 +202,7 @@ class MovieLensPopulation(Population):
         checks.integer("rounds", rounds, 1)
         world = self.world
         user = int(self.rows[task])
-        rng = np.random.default_rng([self.seed, 1, task])
+        rng = self.task_rng(task)
         if world.candidates == "rated":
             movies, ratings = self.data.of_user(user)
             offers = draw_distinct(rng, rounds, len(movies), world.arms)

@@ -124,16 +124,17 @@ class SyntheticPopulation(Population):
         self.seed = seed
         self.dim = world.dim
         self.noise = world.noise if not world.logistic else None
-        rng = np.random.default_rng([seed, 0])
-        self.frames = [orthogonal(world.dim, rng) for _ in range(world.clusters)]
+        rng = self.population_rng()
+        self.frames = [random_orthogonal(world.dim, rng) for _ in range(world.clusters)]
         self.means = [self.draw_mean(frame, rng) for frame in self.frames]
+        self.spreads = self.spreads_by_direction()
         self.context_sd = np.sqrt(rng.random(world.dim))
         skew = rng.standard_normal((world.dim, world.dim))
         skew -= skew.T
         size = float(np.linalg.norm(skew, 2))  # 0 in one dimension, which has no rotation
         self.drift_generator = skew / max(size, 1e-300)
         # With drift, no distribution is true of all tasks.
-        self.truth = None if world.drift else self.find_truth()
+        self.truth = None if world.drift else self.true_distribution()
 
     def draw_mean(self, frame: Array, rng: np.random.Generator) -> Array:
         """μ of one subspace."""
@@ -150,7 +151,7 @@ class SyntheticPopulation(Population):
             mean = mean + centre * (world.separation / np.sqrt(2.0) / np.linalg.norm(centre))
         return mean
 
-    def spreads(self) -> Array:
+    def spreads_by_direction(self) -> Array:
         """Standard deviations along the frame's directions."""
         world = self.world
         if world.curve:
@@ -158,16 +159,13 @@ class SyntheticPopulation(Population):
             return np.append(radii, np.full(world.dim - 4, world.outside))
         return np.where(np.arange(world.dim) < world.rank, world.inside, world.outside)
 
-    def find_truth(self) -> Truth:
+    def true_distribution(self) -> Truth:
         """Mean and covariance over all clusters; the plane, if there is one."""
-        spreads = self.spreads()
-        within = [(frame * spreads**2) @ frame.T for frame in self.frames]
+        within = [covariance_along(frame, self.spreads) for frame in self.frames]
         mean = np.mean(self.means, axis=0)
         between = [np.outer(centre - mean, centre - mean) for centre in self.means]
         covariance = np.mean(np.array(within) + np.array(between), axis=0)
-        basis = None
-        if len(self.frames) == 1:
-            basis = self.frames[0][:, : self.world.plane]
+        basis = self.frames[0][:, : self.world.plane] if len(self.frames) == 1 else None
         return Truth(mean, covariance, basis)
 
     def draw_task(self, task: int, rng: np.random.Generator) -> Array:
@@ -184,7 +182,7 @@ class SyntheticPopulation(Population):
         """θ* of many tasks, of shape ``(count, dim)``, before any drift."""
         world = self.world
         cluster = rng.integers(world.clusters, size=count)
-        coordinates = self.spreads() * rng.standard_normal((count, world.dim))
+        coordinates = self.spreads * rng.standard_normal((count, world.dim))
         if world.curve:
             angle = rng.uniform(0.0, 2.0 * np.pi, count)
             winding = [np.cos(angle), np.sin(angle), np.cos(2 * angle) / 2, np.sin(2 * angle) / 2]
@@ -198,7 +196,7 @@ class SyntheticPopulation(Population):
     def episode(self, task: int, rounds: int) -> Episode:
         """The episode of a task."""
         world = self.world
-        rng = np.random.default_rng([self.seed, 1, task])
+        rng = self.task_rng(task)
         theta = self.draw_task(task, rng)
         contexts = self.draw_contexts((rounds, world.arms, world.dim), rng)
         values = contexts @ theta
@@ -227,7 +225,12 @@ def student_factors(dof: float, shape: tuple[int, ...], rng: np.random.Generator
     return np.sqrt((dof - 2.0) / rng.chisquare(dof, shape))
 
 
-def orthogonal(dim: int, rng: np.random.Generator) -> Array:
+def covariance_along(frame: Array, spreads: Array) -> Array:
+    """The covariance with these standard deviations along the columns of an orthogonal matrix."""
+    return (frame * spreads**2) @ frame.T
+
+
+def random_orthogonal(dim: int, rng: np.random.Generator) -> Array:
     """A random orthogonal matrix (Haar): QR with the signs fixed (Mezzadri 2006)."""
     q, r = np.linalg.qr(rng.standard_normal((dim, dim)))
     signs = np.sign(np.diagonal(r))

@@ -16,7 +16,7 @@ CHUNK_BYTES = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte
 ATTEMPTS = 3  # how many connections may break before a download fails
 
-#: Called with the bytes there are so far, and the bytes there will be (``None`` if not known).
+#: Called with the bytes received so far and in all (``None`` if not known).
 Progress = Callable[[int, int | None], None]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from headstart.errors import visible
 from headstart.fleet.reading.logs import Logs, advise
 from headstart.fleet.summing.summary import ADVICE, Outlier, no_differences
-from headstart.lab.figures.elements.text import count, join_words
+from headstart.lab.text import count, join_words
 from headstart.transfer.standardize import CONSTANT_SHARE
 
 if TYPE_CHECKING:

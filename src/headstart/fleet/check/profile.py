@@ -12,7 +12,7 @@ from headstart.errors import visible
 from headstart.fleet.check.findings import Finding
 from headstart.fleet.reading.rows import BadRows, plain
 from headstart.fleet.summing.summary import Outlier
-from headstart.lab.figures.elements.text import count
+from headstart.lab.text import count
 
 __all__ = ["Dependence", "Profile", "RoundCounts"]
 

@@ -201,7 +201,7 @@ def read_groups(
 
 
 def watch_parts(cluster: Cluster, finished: FinishedParts) -> Any:
-    """An actor that workers tell of parts before their task ends; without it, progress is coarser."""
+    """An actor that workers tell of parts before their task ends."""
 
     class Keys:  # sent by value: what holds it imports nothing
         def __init__(self) -> None:

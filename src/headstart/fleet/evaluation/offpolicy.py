@@ -36,7 +36,7 @@ from headstart.fleet.evaluation.measures import Bootstrap, Estimate
 from headstart.fleet.evaluation.rollouts import AnyPrior, Mask, Offers, Policy, Step, follow, replay
 from headstart.fleet.reading.columns import Columns
 from headstart.fleet.summing.summary import no_progress
-from headstart.lab.figures.elements.text import number
+from headstart.lab.text import number
 from headstart.records import Array
 
 __all__ = ["Terms", "Value", "estimate", "follow_terms", "replay_terms"]

@@ -21,8 +21,8 @@ from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE
 from headstart.fleet.evaluation.result import LEGEND
 from headstart.fleet.evaluation.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
 from headstart.fleet.reading.stores import is_url
-from headstart.lab.figures.elements.text import count
 from headstart.lab.report import Section, write_report
+from headstart.lab.text import count
 from headstart.storage.atomic import check_replaceable, checked_path
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from headstart.lab.figures.elements.base import DOUBLE, Figure
 from headstart.lab.figures.elements.interval_rows import IntervalPoint, bar_figure, interval_figure
 from headstart.lab.figures.elements.panels import Note, Panel, panel_figure, summary_table
 from headstart.lab.figures.elements.styles import Style
-from headstart.lab.figures.elements.text import count, number
+from headstart.lab.text import count, number
 
 if TYPE_CHECKING:
     import polars as pl

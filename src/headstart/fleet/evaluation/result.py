@@ -16,7 +16,7 @@ from headstart.fleet.evaluation.rollouts import AnyPrior
 from headstart.fleet.evaluation.verdict import Verdict
 from headstart.fleet.options import Provenance
 from headstart.fleet.reading.rows import BadRows, plain
-from headstart.lab.figures.elements.text import format_interval, number
+from headstart.lab.text import format_interval, number
 
 if TYPE_CHECKING:
     import polars as pl

@@ -32,7 +32,7 @@ from headstart.fleet.reading.hashing import MAX_KEYS, Hashes, KeyedSums, hash_id
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.summary import Progress, ReadSummary, report_parts
-from headstart.lab.figures.elements.text import count
+from headstart.lab.text import count
 
 __all__ = ["Places", "Split", "read_sample", "split_at_random", "split_by_time"]
 

@@ -240,8 +240,8 @@ def concatenate(parts: Sequence[dict[str, Trace]]) -> dict[str, Trace]:
         name: Trace(
             np.concatenate([part[name].regret for part in parts]),
             {
-                key: np.concatenate([part[name].probed[key] for part in parts])
-                for key in trace.probed
+                key: np.concatenate([part[name].probes[key] for part in parts])
+                for key in trace.probes
             },
         )
         for name, trace in parts[0].items()

@@ -143,7 +143,7 @@ def gather(plan: Plan, parts: Sequence[tuple[Plan, dict[str, Trace]]]) -> Result
         for name, trace in traces.items():
             frame = tidy({**index, **rounds}, "regret", trace.regret, policy=name)
             regrets.append(frame.select(regrets[0].columns))
-            for key, values in trace.probed.items():
+            for key, values in trace.probes.items():
                 frame = tidy(index, "value", values, policy=name, name=key)
                 probes.append(frame.select(probes[0].columns))
     return Results(plan, pl.concat(regrets), pl.concat(probes))

@@ -171,7 +171,7 @@ class Store:
         arrays: dict[str, Array] = {}
         for at, policy in enumerate(job.policies):
             arrays[f"{at}.regret"] = traces[policy.name].regret
-            for key, value in traces[policy.name].probed.items():
+            for key, value in traces[policy.name].probes.items():
                 arrays[f"{at}.probe.{key}"] = value
         self.write(job.key, arrays)
 

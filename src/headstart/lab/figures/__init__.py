@@ -2,7 +2,7 @@
 
 Every function gives a :class:`Figure`, most of them from tidy Polars tables: ``draw()`` for a
 paper, ``explore()`` for a screen, ``table`` for the numbers, ``save(folder)`` for files.
-Matplotlib, Plotly and Polars are imported when they are needed, not before.
+Matplotlib and Plotly are imported when they are needed, not before.
 """
 
 from headstart.lab.figures.coverage import coverage

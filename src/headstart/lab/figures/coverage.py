@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from headstart.lab.figures.elements.base import Figure
 from headstart.lab.figures.elements.interval_rows import IntervalPanel, IntervalPoint, IntervalRows
 from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
 from headstart.lab.figures.elements.styles import Style
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["coverage"]
 
@@ -37,8 +35,6 @@ def coverage(shares: pl.DataFrame, what: str, name: str = "coverage") -> Figure:
     name
         The stem of its files.
     """
-    import polars as pl
-
     key = ("world", "stage", "level", "seed")
     check_table(shares, "shares", (*key, "share"), key)
     table = mean_over_seeds(shares, key[:-1], "share")

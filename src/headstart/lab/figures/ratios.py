@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from headstart.lab.figures.elements.base import SINGLE, Figure
 from headstart.lab.figures.elements.interval_rows import IntervalPanel, IntervalPoint, IntervalRows
 from headstart.lab.figures.elements.intervals import check_table, describe_seeds, paired_ratios
 from headstart.lab.figures.elements.styles import assign_styles
-from headstart.lab.figures.elements.text import (
-    count,
-    escape_plotly,
-    format_interval,
-    join_words,
-    number,
-)
 from headstart.lab.figures.regret import whole_tasks
-
-if TYPE_CHECKING:
-    import polars as pl
+from headstart.lab.text import count, escape_plotly, format_interval, join_words, number
 
 __all__ = ["totals", "tuning"]
 
@@ -38,8 +30,6 @@ def totals(regret: pl.DataFrame, baseline: str = "LinUCB", name: str = "totals")
     name
         The stem of its files.
     """
-    import polars as pl
-
     each = whole_tasks(regret).group_by("policy", "seed").agg(total=pl.col("regret").sum())
     table = paired_ratios(each, baseline)
     paired = "paired 95 % intervals by the delta method"
@@ -87,8 +77,6 @@ def tuning(table: pl.DataFrame, name: str = "tuning") -> Figure:
     name
         The stem of its files.
     """
-    import polars as pl
-
     options = [column for column in table.columns if column not in ("policy", "total", "seed")]
     check_table(table, "table", ("policy", "seed", "total"), ("policy", "seed", *options))
     seeds, total = table["seed"].n_unique(), pl.col("total")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from headstart import checks
 from headstart.lab.figures.elements.base import SINGLE, Figure
 from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
 from headstart.lab.figures.elements.panels import Panel, panel_figure
 from headstart.lab.figures.elements.styles import assign_styles
-from headstart.lab.figures.elements.text import count, number
+from headstart.lab.text import count, number
 from headstart.records import Array
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = [
     "cumulative_regret",
@@ -53,8 +51,6 @@ def transfer_regret(regret: pl.DataFrame, name: str = "transfer_regret") -> Figu
 
 def mean_transfer_regret(regret: pl.DataFrame) -> pl.DataFrame:
     """The table behind :func:`transfer_regret`: mean and interval by policy and round."""
-    import polars as pl
-
     check_table(regret, "regret", COLUMNS, KEY)
     each = regret.group_by("policy", "round", "seed", maintain_order=True).agg(
         pl.col("regret").mean()
@@ -64,8 +60,6 @@ def mean_transfer_regret(regret: pl.DataFrame) -> pl.DataFrame:
 
 def cumulative_regret(regret: pl.DataFrame, name: str = "cumulative_regret") -> Figure:
     """Cumulative regret against tasks; see :func:`transfer_regret` for the parameters."""
-    import polars as pl
-
     each = whole_tasks(regret).with_columns(pl.col("regret").cum_sum().over("policy", "seed"))
     table = mean_over_seeds(each, ["policy", "task"], "regret")
     panel = Panel(table, "task", "tasks finished", "cumulative regret (reward)", zero=True)
@@ -87,8 +81,6 @@ def per_task_regret(
     name
         The stem of its files.
     """
-    import polars as pl
-
     checks.integer("window", window, 1)
     mean = pl.col("regret").rolling_mean(window, min_samples=1)
     each = whole_tasks(regret).with_columns(mean.over("policy", "seed"))
@@ -103,8 +95,6 @@ def per_task_regret(
 
 def whole_tasks(regret: pl.DataFrame) -> pl.DataFrame:
     """The regret of whole tasks, in order; tasks are counted from 1."""
-    import polars as pl
-
     check_table(regret, "regret", COLUMNS, KEY)
     last = regret.filter(pl.col("round") == pl.col("round").max())
     return last.with_columns(pl.col("task") + 1).sort("policy", "seed", "task")
@@ -143,8 +133,6 @@ def with_bound(
     name
         The stem of its files.
     """
-    import polars as pl
-
     check_table(curve, "curve", ("round", "mean", "low", "high", "seeds"), ("round",))
     curve = curve.sort("round")
     seeds = count(int(curve["seeds"].item(-1)), "seed")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.errors import InputError
 from headstart.lab.figures.elements.base import SINGLE, Figure, plotly_layout
 from headstart.lab.figures.elements.styles import KNOWN_STYLES
-from headstart.lab.figures.elements.text import count, number
+from headstart.lab.text import count, number
 from headstart.records import Array
 from headstart.worlds.base import World
 
@@ -47,8 +48,6 @@ def scatter(world: World, seed: int = 0, tasks: int = 200, name: str = "scatter"
     name
         The stem of its files.
     """
-    import polars as pl
-
     checks.integer("tasks", tasks, 4)
     population = world.population(seed)
     truth = population.truth

@@ -7,6 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from headstart import checks
 from headstart.algorithms import DEFAULT
@@ -23,16 +24,9 @@ from headstart.lab.figures.elements.base import (
 )
 from headstart.lab.figures.elements.panels import Note, draw_note, explore_note
 from headstart.lab.figures.elements.styles import KNOWN_STYLES
-from headstart.lab.figures.elements.text import (
-    count,
-    escape_matplotlib,
-    escape_plotly,
-    format_interval,
-    number,
-)
+from headstart.lab.text import count, escape_matplotlib, escape_plotly, format_interval, number
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.figure import Figure as Drawing
 
 __all__ = ["spectrum"]
@@ -104,8 +98,6 @@ def spectrum(report: Report, name: str = "spectrum") -> Figure:
     name
         The stem of its files.
     """
-    import polars as pl
-
     values = variances(report)
     columns: dict[str, Any] = {
         "direction": range(1, len(values) + 1),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from headstart import checks
 from headstart.errors import InputError
@@ -10,9 +12,6 @@ from headstart.lab.figures.elements.base import DOUBLE, SINGLE, Figure
 from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
 from headstart.lab.figures.elements.panels import Note, Panel, panel_figure, summary_table
 from headstart.lab.figures.elements.styles import assign_styles
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["rank_sweep", "subspace_error"]
 
@@ -32,8 +31,6 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
     name
         The stem of its files.
     """
-    import polars as pl
-
     check_table(totals, "totals", ("policy", "q", "seed", "total"), ("policy", "q", "seed"))
     table = mean_over_seeds(totals, ["policy", "q"], "total")
     styles = assign_styles(table["policy"].to_list())
@@ -103,8 +100,6 @@ def subspace_error(
     name
         The stem of its files.
     """
-    import polars as pl
-
     check_table(probes, "probes", ("seed", "policy", "task", "name", "value"), probes.columns[:-1])
     notes: tuple[Note, ...] = ()
     if codimension is not None:
@@ -143,8 +138,6 @@ def subspace_error(
 
 def rolling_mean(probes: pl.DataFrame, variance: float, power: float, window: int) -> pl.DataFrame:
     """Mean over the last tasks and over seeds of a probe ÷ a power of Var_ρ, with its interval."""
-    import polars as pl
-
     if probes.is_empty():
         raise InputError("probes must have rows named 'W' and 'W2'")
     scaled = pl.col("value") / checks.positive("variance", variance) ** power
@@ -162,8 +155,6 @@ def rolling_mean(probes: pl.DataFrame, variance: float, power: float, window: in
 
 def relative_error(table: pl.DataFrame, ratio: Any) -> pl.DataFrame:
     """|ratio − 1|, with the interval of the ratio carried over: down to 0 if it includes 1."""
-    import polars as pl
-
     difference = table.with_columns(ratio - 1)
     low, high = pl.col("low"), pl.col("high")
     nearest = pl.min_horizontal(low.abs(), high.abs())

@@ -48,7 +48,7 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
 
 
 def missing() -> str | None:
-    """Which of the things that a GPU needs is not here; ``None`` if all are."""
+    """Why there is no usable GPU here; ``None`` if there is one."""
     try:
         import cupy
         import jax

@@ -13,13 +13,13 @@ import numpy as np
 
 from headstart.errors import HeadstartError
 from headstart.lab.gpu.learner import Learner, loop_forms
-from headstart.lab.gpu.steps import wide_numbers
+from headstart.lab.gpu.steps import double_precision
 from headstart.lab.policies import AnyPolicy, Policy
 from headstart.records import flatten
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["Learner", "loop_forms", "play_task", "simulate", "wide_numbers"]
+__all__ = ["Learner", "double_precision", "loop_forms", "play_task", "simulate"]
 
 #: Copies of a state that learning takes, about, and the share of memory that all may take.
 WORKING_COPIES, MEMORY_SHARE = 20, 0.8
@@ -34,12 +34,12 @@ def simulate(
     marks: Sequence[int],
     progress: Callable[[int], None] | None = None,
     *,
-    wide: bool = False,
+    double: bool = False,
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The regret of every policy at the marks, ``(seeds, tasks, marks)``.
 
-    ``wide`` plays in double precision; transfers always learn in it. Seeds that do not fit into the
-    GPU's memory together are played one batch after another.
+    With ``double``, rounds are played in double precision; transfers always learn in it. Seeds that
+    do not fit into the GPU's memory together are played one batch after another.
     """
     from headstart.lab.gpu.rounds import Rounds
 
@@ -51,10 +51,12 @@ def simulate(
     most = max(1, int(MEMORY_SHARE * (Rounds.free_memory() + idle_bytes()) / max(size, 1)))
     many = math.ceil(len(seeds) / math.ceil(len(seeds) / most))  # batches of one size, or two
     regrets = []
-    with compilation_cache(), wide_numbers():
+    with compilation_cache(), double_precision():
         for at in range(0, len(seeds), many):
             some = populations[at : at + many]
-            regrets.append(play_seeds(world, policies, some, tasks, rounds, marks, progress, wide))
+            regrets.append(
+                play_seeds(world, policies, some, tasks, rounds, marks, progress, double)
+            )
     regret = np.concatenate(regrets, 2)  # (tasks, policies, seeds, marks)
     return {policy.name: regret[:, at].swapaxes(0, 1) for at, policy in enumerate(policies)}
 
@@ -80,7 +82,7 @@ def play_seeds(
     rounds: int,
     marks: Sequence[int],
     progress: Callable[[int], None] | None,
-    wide: bool,
+    double: bool,
 ) -> np.ndarray[Any, Any]:
     """Regret (tasks, policies, seeds, marks) of seeds that all fit on the GPU."""
     from headstart.lab.gpu.rounds import Rounds
@@ -94,18 +96,18 @@ def play_seeds(
         tasks,
         rounds,
         marks,
-        wide=wide,
+        double=double,
         intercept=any(policy.intercept for policy in own),
-        free=[not policy.knows_noise for policy in own],
+        estimates_noise=[not policy.knows_noise for policy in own],
     )
     needed = any(policy.transfer.unit_free for policy in own)
     first_contexts = table.first_contexts() if needed else None
-    learner = Learner(own, len(populations), world, wide=wide, first_contexts=first_contexts)
+    learner = Learner(own, len(populations), world, double=double, first_contexts=first_contexts)
     learner.prepare(tasks)
     for task in range(tasks):
         play_task(table, learner, task, rounds)
         if learner.groups and task + 1 < tasks:
-            learner.learn(on_jax(table.picked), on_jax(table.earned))
+            learner.learn(on_jax(table.chosen_contexts), on_jax(table.chosen_rewards))
         if progress is not None:
             progress(rounds * len(populations) * len(policies))
     if not all(np.isfinite(np.asarray(part)).all() for part in learner.priors):
@@ -122,7 +124,9 @@ def play_task(table: Any, learner: Learner, task: int, rounds: int) -> None:
         if stop < rounds:
             means, roots, squares = map(on_jax, (table.means, table.roots, table.squares))
             played = (means, roots, beliefs[2], squares)
-            beliefs = learner.rebuild(played, on_jax(table.picked), on_jax(table.earned), stop)
+            beliefs = learner.rebuild(
+                played, on_jax(table.chosen_contexts), on_jax(table.chosen_rewards), stop
+            )
         start = stop
 
 

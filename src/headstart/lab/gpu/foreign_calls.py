@@ -1,8 +1,8 @@
-"""Functions of ours inside of functions that JAX compiles.
+"""Python functions that are called from functions compiled by JAX.
 
-XLA calls them by its interface for foreign functions (``xla/ffi/api/c_api.h``, whose structures are
-below, as far as they are read). It keeps this interface compatible for a year at least, and Python
-can speak it by itself: nothing need be compiled here.
+XLA calls them by its interface for foreign functions (``xla/ffi/api/c_api.h``); the structures
+below have the fields that are read. XLA keeps this interface compatible for at least a year, and
+ctypes implements it: nothing is compiled here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, c_int, c_int64, c_size_t, c_uint32, c_void_p
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -19,23 +19,29 @@ import numpy as np
 __all__ = ["call", "register"]
 
 EXECUTE = 3  # the stage of a call in which something is computed
-METADATA = 1  # the kind of an extension that asks which version of the interface is spoken
+METADATA = 1  # the kind of an extension that asks for the version of the interface
 
 
-class Version(Structure):
+class Extensible(Structure):
+    """What most structures begin with: their size, and extensions, which are not read."""
+
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = (("size", c_size_t), ("extension", c_void_p))
+
+
+class Version(Extensible):
     """The version of the interface."""
 
-    _fields_ = (("size", c_size_t), ("extension", c_void_p), ("major", c_int), ("minor", c_int))
+    _fields_ = (("major", c_int), ("minor", c_int))
 
 
 class Metadata(Structure):
-    """What XLA wants to know of a foreign function."""
+    """Metadata of a foreign function, which XLA asks for."""
 
     _fields_ = (("size", c_size_t), ("version", Version), ("traits", c_uint32))
 
 
 class Extension(Structure):
-    """A question of XLA's."""
+    """A request of XLA's for more than a call."""
 
     _fields_ = (
         ("size", c_size_t),
@@ -45,10 +51,10 @@ class Extension(Structure):
     )
 
 
-class Buffer(Structure):
-    """An array: of its fields only where it lies is read."""
+class Buffer(Extensible):
+    """An array, of which only the address is read."""
 
-    _fields_ = (("size", c_size_t), ("extension", c_void_p), ("kind", c_int), ("data", c_void_p))
+    _fields_ = (("kind", c_int), ("data", c_void_p))
 
 
 class Text(Structure):
@@ -57,24 +63,16 @@ class Text(Structure):
     _fields_ = (("start", c_void_p), ("length", c_size_t))
 
 
-class Buffers(Structure):
+class Buffers(Extensible):
     """Arrays that come in or go out."""
 
-    _fields_ = (
-        ("size", c_size_t),
-        ("extension", c_void_p),
-        ("number", c_int64),
-        ("kinds", c_void_p),
-        ("items", POINTER(POINTER(Buffer))),
-    )
+    _fields_ = (("number", c_int64), ("kinds", c_void_p), ("items", POINTER(POINTER(Buffer))))
 
 
-class Attributes(Structure):
+class Attributes(Extensible):
     """Constants of a call, sorted by name: there is one, a text."""
 
     _fields_ = (
-        ("size", c_size_t),
-        ("extension", c_void_p),
         ("number", c_int64),
         ("kinds", c_void_p),
         ("names", c_void_p),
@@ -82,34 +80,22 @@ class Attributes(Structure):
     )
 
 
-class StreamQuery(Structure):
+class StreamQuery(Extensible):
     """Which stream to use."""
 
-    _fields_ = (
-        ("size", c_size_t),
-        ("extension", c_void_p),
-        ("context", c_void_p),
-        ("stream", c_void_p),
-    )
+    _fields_ = (("context", c_void_p), ("stream", c_void_p))
 
 
-class ErrorReport(Structure):
-    """What went wrong."""
+class ErrorReport(Extensible):
+    """An error message with its code."""
 
-    _fields_ = (
-        ("size", c_size_t),
-        ("extension", c_void_p),
-        ("message", ctypes.c_char_p),
-        ("code", c_int),
-    )
+    _fields_ = (("message", ctypes.c_char_p), ("code", c_int))
 
 
-class Interface(Structure):
+class Interface(Extensible):
     """XLA's own functions, as far as they are called."""
 
     _fields_ = (
-        ("size", c_size_t),
-        ("extension", c_void_p),
         ("version", Version),
         ("internal", c_void_p),
         ("create_error", CFUNCTYPE(c_void_p, POINTER(ErrorReport))),
@@ -153,19 +139,19 @@ def register(target: str, run: Callable[[str, int, list[int]], None], platform: 
 
 
 def call(target: str, key: str, shapes: Sequence[Sequence[int]], *arrays: Any) -> list[Any]:
-    """Arrays of these shapes, in double precision, that the target leaves."""
+    """The results of a target: arrays of these shapes in double precision."""
     library: Any = jax
     results = [library.ShapeDtypeStruct(tuple(shape), np.float64) for shape in shapes]
     return library.ffi.ffi_call(target, results)(*arrays, key=key)
 
 
 def handle(run: Callable[[str, int, list[int]], None], on_gpu: bool, call: Any) -> int | None:
-    """What XLA calls; an error's address, or nothing."""
+    """The function that XLA calls; returns the address of an error, or ``None``."""
     frame = call.contents
     if frame.extension and frame.extension.contents.kind == METADATA:
         version = frame.extension.contents.metadata.contents.version
-        spoken = frame.interface.contents.version if frame.interface else FIRST_VERSION
-        version.major, version.minor = spoken.major, spoken.minor
+        own = frame.interface.contents.version if frame.interface else FIRST_VERSION
+        version.major, version.minor = own.major, own.minor
         return None
     if frame.stage != EXECUTE:
         return None

@@ -45,11 +45,11 @@ class Learner:
         seeds: int,
         world: Synthetic,
         *,
-        wide: bool = True,
+        double: bool = True,
         first_contexts: Any = None,
     ) -> None:
         """``first_contexts`` are the contexts of the first round, (seeds, arms, d)."""
-        real = jnp.float64 if wide else jnp.float32
+        real = jnp.float64 if double else jnp.float32
         rules, shape = loop_forms(policies), (len(policies), seeds)
         dim = world.dim + any(policy.intercept for policy in policies)
         means, roots = np.zeros((*shape, dim)), np.zeros((*shape, dim, dim))
@@ -105,20 +105,20 @@ class Learner:
         return [*sorted(rebuilt), rounds]
 
     def prepare(self, tasks: int) -> None:
-        """Start to compile what so many tasks will need, all sizes at once."""
+        """Start to compile the steps for all sizes that the state has in so many tasks."""
         policies, seeds, dim = self.priors[0].shape
         array: Any = jax.ShapeDtypeStruct
-        picked = array((policies, seeds, 1, dim), jnp.float32)
-        earned = array((policies, seeds, 1), jnp.float32)
+        contexts = array((policies, seeds, 1, dim), jnp.float32)
+        rewards = array((policies, seeds, 1), jnp.float32)
         for group, step, state in zip(self.members, self.folds, self.states, strict=True):
-            evidence = jax.eval_shape(functools.partial(steps.sum_rounds, group), picked, earned)
+            evidence = jax.eval_shape(functools.partial(steps.sum_rounds, group), contexts, rewards)
             for finished in growth(group, tasks):
                 grow = functools.partial(group.transfer.value.reserve, finished=finished)
                 step.prepare(jax.eval_shape(grow, state), evidence)
 
-    def learn(self, picked: Any, earned: Any) -> None:
-        """Take a task's rounds in; the new priors come when they are ready."""
-        evidences = steps.sum_tasks(self.members, picked, earned)
+    def learn(self, contexts: Any, rewards: Any) -> None:
+        """Learn from a task's rounds; the new priors are computed asynchronously."""
+        evidences = steps.sum_tasks(self.members, contexts, rewards)
         for at, (group, evidence) in enumerate(zip(self.members, evidences, strict=True)):
             state = group.transfer.value.reserve(self.states[at], self.finished)
             resized = state is not self.states[at]
@@ -126,12 +126,12 @@ class Learner:
         self.priors = steps.start_tasks(self.members, self.multipliers, self.priors, self.starting)
         self.finished += 1
 
-    def rebuild(self, beliefs: Any, picked: Any, earned: Any, stop: int) -> Any:
+    def rebuild(self, beliefs: Any, contexts: Any, rewards: Any, stop: int) -> Any:
         """Beliefs in the middle of a task, as ``priors``, where these must be recomputed."""
         # Only the first task takes the states, whose many parts take long to pass.
         states = [None] * len(self.members) if self.finished else self.states
         return steps.rebuild(
-            self.members, self.multipliers, beliefs, states, self.starting, picked, earned, stop
+            self.members, self.multipliers, beliefs, states, self.starting, contexts, rewards, stop
         )
 
 
@@ -142,7 +142,7 @@ def loop_forms(policies: Sequence[Policy]) -> list[LoopForm]:
 
 
 def growth(group: Group, tasks: int) -> Iterator[int]:
-    """After how many finished tasks the state of a group becomes larger, the first time at 0."""
+    """The numbers of finished tasks at which the state of a group is reserved anew, 0 first."""
     transfer = group.transfer.value
     state = transfer.init(group.dim, group.noise, (1,))
     for finished in range(tasks - 1):

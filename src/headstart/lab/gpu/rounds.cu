@@ -3,7 +3,7 @@
 // A block is one seed, a warp one policy: the policies of a seed share its contexts, which the
 // block draws into shared memory one round ahead. A warp holds its belief in registers: lane j has
 // column j of the root F, and the lane after the last column has the mean, so that one pass over
-// the contexts gives Fᵀx and xᵀθ̂ together. Only what was picked and earned goes back to memory.
+// the contexts gives Fᵀx and xᵀθ̂ together. Only the chosen contexts and their rewards go back to memory.
 //
 // A task is played in one call or, if FREE, in several with beliefs made anew in between.
 //
@@ -111,10 +111,10 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
     const unsigned* __restrict__ marks,   // [P]: tell the policies' own random numbers apart
     float noise, float logistic, unsigned task, int rounds, int first_round, int last_round,
     const int* __restrict__ checkpoints, int n_checkpoints,
-    float* __restrict__ picked,           // [P][seeds][rounds][D]
-    float* __restrict__ earned,           // [P][seeds][rounds]
+    float* __restrict__ chosen_contexts,  // [P][seeds][rounds][D]
+    float* __restrict__ chosen_rewards,   // [P][seeds][rounds]
     float* __restrict__ regrets,          // [P][seeds][n_checkpoints]
-    REAL* __restrict__ losses,            // [P][seeds]: regret so far, between two calls
+    REAL* __restrict__ regret_so_far,     // [P][seeds]: between two calls
     REAL* __restrict__ last_means,        // [P][seeds][D]: beliefs where a call stops early
     REAL* __restrict__ last_roots,        // [P][seeds][D][D]
     REAL* __restrict__ last_squares,      // [P][seeds]
@@ -240,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
 
   offer(start);
   __syncthreads();
-  REAL lost = start ? losses[place] : (REAL)0;
+  REAL regret = start ? regret_so_far[place] : (REAL)0;
   float4 spare[COLUMNS];
   int next_checkpoint = 0;
   while (next_checkpoint < n_checkpoints && checkpoints[next_checkpoint] <= start)
@@ -334,11 +334,11 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
       arm = __shfl_sync(ALL, candidate, leader(best));
     }
 
-    // What it earned, what it lost, and the square-root update of the belief.
+    // Its reward, its regret, and the square-root update of the belief.
     REAL worth = values[side][arm];
     REAL top = LEAST;
     for (int k = lane; k < K; k += 32) top = max(top, values[side][k]);
-    lost += __shfl_sync(ALL, top, leader(top)) - worth;
+    regret += __shfl_sync(ALL, top, leader(top)) - worth;
     REAL reward = logistic > 0.0f ? (REAL)(chances[side] < worth) : worth + noise * chances[side];
     const REAL* x = offers[side][arm];
     REAL u[COLUMNS];
@@ -382,10 +382,10 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
     if (multiplier > 0 && square_sum > 0) amount = multiplier * sqrt(square_sum / (round + 1));
 #endif
 
-    for (int i = lane; i < D; i += 32) picked[(place * rounds + round) * D + i] = x[i];
-    if (lane == 0) earned[place * rounds + round] = reward;
+    for (int i = lane; i < D; i += 32) chosen_contexts[(place * rounds + round) * D + i] = x[i];
+    if (lane == 0) chosen_rewards[place * rounds + round] = reward;
     if (next_checkpoint < n_checkpoints && checkpoints[next_checkpoint] == round + 1) {
-      if (lane == 0) regrets[place * n_checkpoints + next_checkpoint] = lost;
+      if (lane == 0) regrets[place * n_checkpoints + next_checkpoint] = regret;
       next_checkpoint++;
     }
     if (seen_arms && lane == 0) seen_arms[place * rounds + round] = arm;
@@ -412,7 +412,7 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
     }
   }
   if (lane == 0) {
-    losses[place] = lost;
+    regret_so_far[place] = regret;
     last_squares[place] = square_sum;
   }
 #endif

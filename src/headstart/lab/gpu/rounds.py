@@ -22,13 +22,14 @@ HEAVY_FIRST = {"uniform": 0, "thompson": 1, "ucb": 2}  # light warps draw the co
 class Rounds:
     """Plays one task after another for some seeds, all policies side by side.
 
-    What a task left is in ``picked`` (policies, seeds, rounds, d), ``earned`` (policies, seeds,
-    rounds) and ``regret`` (tasks, policies, seeds, marks); where it was played in parts, the
-    beliefs in between are in ``means``, ``roots`` and ``squares``. With an ``intercept`` the last
-    feature of all contexts is 1; policies without one have priors that are certain of 0 there. With
-    ``spy``, all contexts, rewards, draws and arms of the last task are in ``seen``.
+    After a task, ``chosen_contexts`` (policies, seeds, rounds, d) and ``chosen_rewards`` (policies,
+    seeds, rounds) have its rounds, and ``regret`` (tasks, policies, seeds, marks) its regret. Where
+    it was played in parts, ``means``, ``roots`` and ``squares`` have the beliefs in between. With
+    an ``intercept`` the last feature of all contexts is 1; policies without one have priors that
+    are certain of 0 there. With ``record_all``, ``recorded`` has all contexts, rewards, draws and
+    arms of the last task.
 
-    ``free`` says of every policy whether it may have to find out the noise.
+    ``estimates_noise`` says of every policy whether it may have to estimate the noise.
     """
 
     def __init__(
@@ -41,25 +42,26 @@ class Rounds:
         rounds: int,
         marks: Sequence[int],
         *,
-        wide: bool = False,
-        spy: bool = False,
+        double: bool = False,
+        record_all: bool = False,
         intercept: bool = False,
-        free: Sequence[bool] = (),
+        estimates_noise: Sequence[bool] = (),
     ) -> None:
         seeds, policies = len(populations), len(rules)
-        self.real = cp.float64 if wide else cp.float32
+        self.real = cp.float64 if double else cp.float32
         dim = world.dim + intercept
-        self.kernel = kernel(dim, world.arms, policies, wide, intercept, any(free))
+        self.kernel = kernel(dim, world.arms, policies, double, intercept, any(estimates_noise))
         self.shape = (policies, seeds, rounds)
         noise = float(world.noise)
         amounts = np.repeat([[rule.multiplier * noise] for rule in rules], seeds, 1)
         self.amounts = cp.asarray(amounts, self.real)
-        free = free or [False] * policies
-        found = [rule.multiplier * own for rule, own in zip(rules, free, strict=True)]
-        self.multipliers = cp.asarray(found, self.real)
+        self.multipliers = cp.zeros(policies, self.real)
+        if estimates_noise:
+            multipliers = np.array([rule.multiplier for rule in rules])
+            self.multipliers = cp.asarray(multipliers * np.array(estimates_noise), self.real)
         self.means = cp.zeros((policies, seeds, dim), self.real)
         self.roots = cp.zeros((policies, seeds, dim, dim), self.real)
-        self.squares, self.losses = cp.zeros((2, policies, seeds), self.real)
+        self.squares, self.regret_so_far = cp.zeros((2, policies, seeds), self.real)
         thetas = np.stack([one.draw_tasks(tasks, rng_of(one.seed)) for one in populations], 1)
         order = sorted(range(policies), key=lambda at: HEAVY_FIRST[rules[at].kind])
         self.settings = [
@@ -79,12 +81,12 @@ class Rounds:
         rising = sorted(set(marks))  # the kernel meets them in this order
         self.marks = cp.asarray(rising, cp.int32)
         self.places = cp.asarray(np.searchsorted(rising, marks))
-        self.picked = cp.empty((*self.shape, dim), cp.float32)
-        self.earned = cp.empty(self.shape, cp.float32)
-        self.lost = cp.empty((tasks, policies, seeds, len(rising)), cp.float32)
-        self.seen: dict[str, Any] = {}
-        if spy:
-            self.seen = {
+        self.chosen_contexts = cp.empty((*self.shape, dim), cp.float32)
+        self.chosen_rewards = cp.empty(self.shape, cp.float32)
+        self.regrets = cp.empty((tasks, policies, seeds, len(rising)), cp.float32)
+        self.recorded: dict[str, Any] = {}
+        if record_all:
+            self.recorded = {
                 "contexts": cp.empty((seeds, rounds, world.arms, dim), cp.float32),
                 "rewards": cp.empty((seeds, rounds, world.arms), cp.float32),
                 "draws": cp.zeros((*self.shape, dim), cp.float32),
@@ -128,7 +130,7 @@ class Rounds:
             self.amounts if amounts is None else np.uintp(amounts),
             self.squares if squares is None else np.uintp(squares),
         ]
-        watched = list(self.seen.values()) or [np.uintp(0)] * 4
+        watched = list(self.recorded.values()) or [np.uintp(0)] * 4
         self.call(task, rounds, start, rounds if stop is None else stop, beliefs, watched)
 
     def call(
@@ -151,10 +153,10 @@ class Rounds:
             np.int32(stop),
             self.marks,
             np.int32(len(self.marks)),
-            self.picked,
-            self.earned,
-            self.lost[task],
-            self.losses,
+            self.chosen_contexts,
+            self.chosen_rewards,
+            self.regrets[task],
+            self.regret_so_far,
             self.means,
             self.roots,
             self.squares,
@@ -165,7 +167,7 @@ class Rounds:
     @property
     def regret(self) -> Any:
         """The regret at the marks, in the order they were passed."""
-        return self.lost[..., self.places]
+        return self.regrets[..., self.places]
 
     def wait(self) -> None:
         """Wait until the task is finished."""
@@ -173,29 +175,34 @@ class Rounds:
 
 
 def rng_of(seed: int) -> np.random.Generator:
-    """What decides a seed's tasks and numbers on a GPU; its population is the same as elsewhere."""
+    """The generator of a seed's tasks and random numbers on a GPU; populations are as on a CPU."""
     return np.random.default_rng([seed, 3])
 
 
 @functools.cache
 def kernel(
-    dim: int, arms: int, policies: int, wide: bool, intercept: bool = False, free: bool = False
+    dim: int,
+    arms: int,
+    policies: int,
+    double: bool,
+    intercept: bool = False,
+    estimates_noise: bool = False,
 ) -> Any:
     """The kernel, compiled for these sizes."""
     source = resources.files("headstart.lab.gpu").joinpath("rounds.cu").read_text()
     # Two blocks of 256 threads with 128 registers each fill a multiprocessor's registers.
-    blocks = 2 if dim < 32 and policies <= 8 and not wide else 1
+    blocks = 2 if dim < 32 and policies <= 8 and not double else 1
     options = [
         "--std=c++17",
-        f"-DREAL={'double' if wide else 'float'}",
-        f"-DWIDE={int(wide)}",
+        f"-DREAL={'double' if double else 'float'}",
+        f"-DWIDE={int(double)}",
         f"-DD={dim}",
         f"-DK={arms}",
         f"-DP={policies}",
         f"-DBLOCKS={blocks}",
         f"-DINTERCEPT={int(intercept)}",
-        f"-DFREE={int(free)}",
+        f"-DFREE={int(estimates_noise)}",
     ]
-    if not wide:
+    if not double:
         options.append("--use_fast_math")
     return cp.RawModule(code=source, options=tuple(options)).get_function("play")

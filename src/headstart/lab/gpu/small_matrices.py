@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from headstart.lab.gpu import foreign_calls
 
@@ -23,7 +24,7 @@ TASKS_PER_WARP = 2  # at least, where a block first reads what all its tasks sha
 
 
 class Launch(NamedTuple):
-    """A kernel, how many blocks of how many warps it has, and the number it is given."""
+    """A kernel, its grid of blocks, the warps of a block, and its integer argument."""
 
     function: Any
     grid: tuple[int, int]
@@ -57,9 +58,9 @@ def run(key: str, stream: int, addresses: list[int]) -> None:
 
 @functools.cache
 def launch_of(key: str) -> Launch:
-    """What a key stands for: a kernel's name, d, r, and the numbers of seeds and of tasks.
+    """The launch for a key: a kernel's name, d, r, and the numbers of seeds and of tasks.
 
-    Without tasks it is about so many matrices.
+    With 0 tasks, the number of seeds is that of matrices.
     """
     name, *numbers = key.split()
     dim, rank, seeds, tasks = map(int, numbers)
@@ -85,114 +86,116 @@ def kernel(name: str, dim: int, rank: int) -> Any:
 
 
 def call(
-    name: str, dim: int, rank: int, batch: tuple[int, ...], tasks: int, shapes: Any, *arrays: Any
-) -> list[Any]:
-    """Call a kernel, whose results have these shapes after the batch axes."""
-    seeds = int(np.prod(batch))
+    name: str,
+    matrices: Any,
+    shapes: Sequence[tuple[int, ...]],
+    *arrays: Any,
+    rank: int = 0,
+    with_tasks: bool = False,
+) -> tuple[Any, ...]:
+    """Call a kernel for these matrices; its results have these shapes after the batch axes.
+
+    ``with_tasks`` says that the last batch axis is that of tasks; of results, it is an axis of the
+    shapes.
+    """
+    *batch, dim = matrices.shape[:-1]
+    tasks = batch.pop() if with_tasks else 0
     kernel(name, dim, rank)  # so that it is compiled before it runs
-    key = f"{name} {dim} {rank} {seeds} {tasks}"
-    whole = [(*batch, *shape) for shape in shapes]
-    return foreign_calls.call(TARGET, key, whole, *arrays)
+    key = f"{name} {dim} {rank} {math.prod(batch)} {tasks}"
+    return tuple(foreign_calls.call(TARGET, key, [(*batch, *shape) for shape in shapes], *arrays))
 
 
-def eigh(matrix: Any) -> tuple[Any, Any] | None:
+def fits(matrices: Any) -> bool:
+    """Whether there are kernels for matrices of this shape."""
+    return bool(matrices.shape[-1] <= LARGEST_DIM and matrices.size)
+
+
+def fits_along(matrices: Any, directions: Any) -> bool:
+    """Whether there are kernels for matrices along directions of these shapes."""
+    *batch, _, _, dim = matrices.shape
+    *_, rank = directions.shape
+    return fits(matrices) and rank <= LARGEST_RANK and directions.shape == (*batch, dim, rank)
+
+
+def eigh(matrix: Any) -> Any:
     """As :func:`headstart.small_matrices.eigh`."""
-    *batch, _, dim = matrix.shape
-    if dim > LARGEST_DIM or not matrix.size:
-        return None
-    values, vectors = call("eigh", dim, 0, tuple(batch), 0, [(dim,), (dim, dim)], matrix)
-    return values, vectors
+    dim = matrix.shape[-1]
+    return call("eigh", matrix, [(dim,), (dim, dim)], matrix) if fits(matrix) else None
 
 
 def spd_inverse(matrix: Any) -> Any:
     """As :func:`headstart.small_matrices.spd_inverse`."""
-    *batch, _, dim = matrix.shape
-    if dim > LARGEST_DIM or not matrix.size:
-        return None
-    return call("spd_inverse", dim, 0, tuple(batch), 0, [(dim, dim)], matrix)[0]
+    shape = matrix.shape[-2:]
+    return call("spd_inverse", matrix, [shape], matrix)[0] if fits(matrix) else None
 
 
 def cholesky(matrix: Any) -> Any:
     """As :func:`headstart.small_matrices.cholesky`."""
-    *batch, _, dim = matrix.shape
-    if dim > LARGEST_DIM or not matrix.size:
-        return None
-    return call("cholesky", dim, 0, tuple(batch), 0, [(dim, dim)], matrix)[0]
+    shape = matrix.shape[-2:]
+    return call("cholesky", matrix, [shape], matrix)[0] if fits(matrix) else None
 
 
-def inverse_root(matrix: Any) -> tuple[Any, Any] | None:
+def inverse_root(matrix: Any) -> Any:
     """As :func:`headstart.small_matrices.inverse_root`."""
-    *batch, _, dim = matrix.shape
-    if dim > LARGEST_DIM or not matrix.size:
-        return None
-    root, log_determinant = call("inverse_root", dim, 0, tuple(batch), 0, [(dim, dim), ()], matrix)
-    return root, log_determinant
+    shape = matrix.shape[-2:]
+    return call("inverse_root", matrix, [shape, ()], matrix) if fits(matrix) else None
 
 
 def gaussian_gain(inner: Any, surprise: Any) -> Any:
     """As :func:`headstart.small_matrices.gaussian_gain`."""
-    *batch, _, dim = inner.shape
-    if dim > LARGEST_DIM or not inner.size or surprise.shape != inner.shape[:-1]:
+    if not fits(inner) or surprise.shape != inner.shape[:-1]:
         return None
-    return call("gaussian_gain", dim, 0, tuple(batch), 0, [()], inner, surprise)[0]
+    return call("gaussian_gain", inner, [()], inner, surprise)[0]
 
 
-def whitened_posteriors(
-    root: Any, gram: Any, surprise: Any, precision: Any, limit: float
-) -> tuple[Any, Any, Any] | None:
+def whitened_posteriors(root: Any, gram: Any, surprise: Any, precision: Any, limit: float) -> Any:
     """As :func:`headstart.small_matrices.whitened_posteriors`."""
     *batch, tasks, _, dim = gram.shape
-    if dim > LARGEST_DIM or root.shape != (*batch, dim, dim) or not gram.size:
+    if not fits(gram) or root.shape != (*batch, dim, dim):
         return None
     shapes = [(tasks, dim, dim), (tasks, dim), (tasks,)]
-    given = (root, gram, surprise, precision, jnp.full(1, limit, dtype=float))
-    left, mean, huge = call("whitened_posteriors", dim, 0, tuple(batch), tasks, shapes, *given)
+    arrays = (root, gram, surprise, precision, jnp.full(1, limit, dtype=float))
+    left, mean, huge = call("whitened_posteriors", gram, shapes, *arrays, with_tasks=True)
     return left, mean, huge > 0
 
 
-def ridge_solve(gram: Any, moment: Any, precision: Any, spread: Any) -> tuple[Any, Any] | None:
+def ridge_solve(gram: Any, moment: Any, precision: Any, spread: Any) -> Any:
     """As :func:`headstart.small_matrices.ridge_solve`."""
     *batch, tasks, _, dim = gram.shape
-    if dim > LARGEST_DIM or not gram.size:
+    if not fits(gram):
         return None
-    own = jnp.broadcast_to(spread, tuple(batch))
-    shapes = [(tasks, dim, dim), (tasks, dim)]
-    solved, means = call(
-        "ridge_solve", dim, 0, tuple(batch), tasks, shapes, gram, moment, precision, own
-    )
-    return solved, means
+    arrays = (gram, moment, precision, jnp.broadcast_to(spread, tuple(batch)))
+    return call("ridge_solve", gram, [(tasks, dim, dim), (tasks, dim)], *arrays, with_tasks=True)
 
 
 def projected_inverse(matrices: Any, directions: Any, diagonal: Any) -> Any:
     """As :func:`headstart.small_matrices.projected_inverse`."""
-    *batch, tasks, _, dim = matrices.shape
+    *batch, tasks, _, _ = matrices.shape
     rank = directions.shape[-1]
-    if not fits(matrices, directions):
+    if not fits_along(matrices, directions):
         return None
-    given = (matrices, directions, jnp.broadcast_to(diagonal, (*batch, tasks, rank)))
+    arrays = (matrices, directions, jnp.broadcast_to(diagonal, (*batch, tasks, rank)))
     shapes = [(tasks, rank, rank)]
-    return call("projected_inverse", dim, rank, tuple(batch), tasks, shapes, *given)[0]
+    return call("projected_inverse", matrices, shapes, *arrays, rank=rank, with_tasks=True)[0]
 
 
-def woodbury(matrices: Any, directions: Any, vectors: Any) -> tuple[Any, Any, Any] | None:
+def woodbury(matrices: Any, directions: Any, vectors: Any) -> Any:
     """As :func:`headstart.small_matrices.woodbury`."""
-    *batch, tasks, _, dim = matrices.shape
+    tasks, _, dim = matrices.shape[-3:]
     rank = directions.shape[-1]
-    if not fits(matrices, directions):
+    if not fits_along(matrices, directions):
         return None
     shapes = [(tasks, dim, dim), (tasks, dim), (tasks, rank, rank)]
-    given = (matrices, directions, vectors)
-    updated, images, inverses = call("woodbury", dim, rank, tuple(batch), tasks, shapes, *given)
-    return updated, images, inverses
+    arrays = (matrices, directions, vectors)
+    return call("woodbury", matrices, shapes, *arrays, rank=rank, with_tasks=True)
 
 
 def symmetric_matvec(matrices: Any, vectors: Any) -> Any:
     """As :func:`headstart.small_matrices.symmetric_matvec`."""
-    *batch, _, dim = matrices.shape
-    if dim > LARGEST_DIM or not matrices.size or vectors.ndim + 1 > matrices.ndim:
+    if not fits(matrices) or vectors.ndim + 1 > matrices.ndim:
         return None
-    given = (matrices, jnp.broadcast_to(vectors, matrices.shape[:-1]))
-    return call("symmetric_matvec", dim, 0, tuple(batch), 0, [(dim,)], *given)[0]
+    arrays = (matrices, jnp.broadcast_to(vectors, matrices.shape[:-1]))
+    return call("symmetric_matvec", matrices, [matrices.shape[-1:]], *arrays)[0]
 
 
 def sum_of_products(matrices: Any, middle: Any, others: Any, weight: Any = None) -> Any:
@@ -201,19 +204,11 @@ def sum_of_products(matrices: Any, middle: Any, others: Any, weight: Any = None)
     if middle is None:
         middle = jnp.broadcast_to(jnp.eye(dim), (*batch, dim, dim))
     rank = middle.shape[-1]
-    if max(dim, rank) > LARGEST_DIM or not matrices.size or middle.shape != (*batch, dim, rank):
+    if not fits(matrices) or rank > LARGEST_DIM or middle.shape != (*batch, dim, rank):
         return None
-    own = jnp.ones((*batch, tasks)) if weight is None else weight
-    given = (matrices, middle, others, own)
-    return call("sum_of_products", dim, rank, tuple(batch), tasks, [(dim, rank)], *given)[0]
-
-
-def fits(matrices: Any, directions: Any) -> bool:
-    """Whether there is a kernel for matrices along directions of these shapes."""
-    *batch, _, _, dim = matrices.shape
-    rank = directions.shape[-1]
-    small = dim <= LARGEST_DIM and rank <= LARGEST_RANK and matrices.size > 0
-    return bool(small and directions.shape == (*batch, dim, rank))
+    weights = jnp.ones((*batch, tasks)) if weight is None else weight
+    arrays, shapes = (matrices, middle, others, weights), [(dim, rank)]
+    return call("sum_of_products", matrices, shapes, *arrays, rank=rank, with_tasks=True)[0]
 
 
 KERNELS = {

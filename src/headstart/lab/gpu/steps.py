@@ -27,14 +27,14 @@ __all__ = [
     "Constant",
     "FoldStep",
     "Group",
+    "double_precision",
     "rebuild",
     "start_tasks",
     "sum_rounds",
     "sum_tasks",
-    "wide_numbers",
 ]
 
-LARGE = 2**20  # numbers of an array whose memory is used again for what comes of it
+LARGE = 2**20  # elements from which an array is donated: its memory is used for the result
 COMPILERS = 8  # threads that compile at once
 
 
@@ -59,7 +59,7 @@ class Constant:
         return self.key is not None and self.key == other.key and bool(self.value == other.value)
 
 
-def wide_numbers() -> Any:
+def double_precision() -> Any:
     """Double precision in JAX, here and nowhere else."""
     enable: Any = getattr(jax, "enable_x64", None)
     if enable is None:  # older JAX has it elsewhere
@@ -70,7 +70,7 @@ def wide_numbers() -> Any:
 
 
 def with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with kernels for small matrices where there are any when it is compiled."""
+    """The function, compiled with the kernels for small matrices that are available."""
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
@@ -94,10 +94,10 @@ class Group(NamedTuple):
     forced: int | None
 
 
-def sum_rounds(group: Group, picked: Any, earned: Any, stop: Any = None) -> Evidence:
+def sum_rounds(group: Group, contexts: Any, rewards: Any, stop: Any = None) -> Evidence:
     """The evidence of the rounds of a group's policies, or of the first ``stop`` ones."""
-    x = jnp.concatenate([picked[at, ..., : group.dim] for at in group.places]).astype(jnp.float64)
-    r = jnp.concatenate([earned[at] for at in group.places]).astype(jnp.float64)
+    x = jnp.concatenate([contexts[at, ..., : group.dim] for at in group.places]).astype(jnp.float64)
+    r = jnp.concatenate([rewards[at] for at in group.places]).astype(jnp.float64)
     if stop is not None:
         seen = 1.0 * (jnp.arange(r.shape[-1]) < stop)
         x, r = x * seen[:, None], r * seen
@@ -108,9 +108,9 @@ def sum_rounds(group: Group, picked: Any, earned: Any, stop: Any = None) -> Evid
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def sum_tasks(groups: tuple[Group, ...], picked: Any, earned: Any) -> list[Evidence]:
+def sum_tasks(groups: tuple[Group, ...], contexts: Any, rewards: Any) -> list[Evidence]:
     """The evidence of a task, of every group."""
-    return [sum_rounds(group, picked, earned) for group in groups]
+    return [sum_rounds(group, contexts, rewards) for group in groups]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -130,11 +130,11 @@ def rebuild(
     parts: Any,
     states: Any,
     priors: Any,
-    picked: Any,
-    earned: Any,
+    contexts: Any,
+    rewards: Any,
     stop: Any,
 ) -> Any:
-    """The beliefs of a task in its midst, as :func:`headstart.bandit.task_belief.next_belief`.
+    """The beliefs in the middle of a task, as :func:`headstart.bandit.task_belief.next_belief`.
 
     ``states`` are given in the first task, in which no other determines the scale. The result is
     that of :func:`start_tasks`, in which those that are not due stay as they were.
@@ -143,7 +143,7 @@ def rebuild(
     for group, state, prior in zip(groups, states, priors, strict=True):
         if group.noise is not None:
             continue
-        evidence, due = sum_rounds(group._replace(forced=None), picked, earned, stop), True
+        evidence, due = sum_rounds(group._replace(forced=None), contexts, rewards, stop), True
         if state is None:
             due = is_noise_due(prior.noise_dof, prior.dim, stop)
         else:
@@ -173,9 +173,9 @@ def put(lines: Any, group: Group, multipliers: Any, mean: Any, root: Any, *other
 
 
 def fold(transfer: Constant, structure: Any, large: Any, small: Any, evidence: Evidence) -> Any:
-    """The state after a task, and its prior; from the parts of the state, ``large`` written over.
+    """The state after a task, and its prior, from the arrays of the state by their indices.
 
-    ``structure`` is how the parts are put together.
+    ``structure`` is the state's pytree structure; the memory of ``large`` arrays is reused.
     """
     leaves = [leaf for _, leaf in sorted({**large, **small}.items())]
     state = transfer.value.fold(jax.tree_util.tree_unflatten(structure, leaves), evidence)
@@ -196,7 +196,7 @@ class FoldStep:
         self.function: Any = None
 
     def __call__(self, state: Any, evidence: Evidence, resized: bool) -> tuple[Any, Prior]:
-        """The state after a task, and its prior; ``resized`` if it was another size before."""
+        """The state after a task, and its prior; ``resized`` says that the state has a new size."""
         structure, large, small = split(state)
         if resized or self.function is None:
             self.function = self.compile(structure, large, small, evidence).result()
@@ -208,7 +208,7 @@ class FoldStep:
         self.compile(*split(state), evidence)
 
     def compile(self, structure: Any, large: Any, small: Any, evidence: Any) -> Future[Any]:
-        """The compiled function for a state in parts, and evidence; at once where it is known."""
+        """The function compiled for these shapes: an earlier one, or one from another thread."""
         leaves, kind = jax.tree_util.tree_flatten((large, small, evidence))
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         key = (self.transfer, structure, kind, shapes)
@@ -217,19 +217,19 @@ class FoldStep:
             lowered = jax.jit(function, donate_argnums=0).lower(large, small, evidence)
             if FoldStep.threads is None:
                 FoldStep.threads = ThreadPoolExecutor(COMPILERS, "compile")
-            self.compiled[key] = FoldStep.threads.submit(compile_wide, lowered)
+            self.compiled[key] = FoldStep.threads.submit(compile_in_double_precision, lowered)
         return self.compiled[key]
 
 
 def split(state: Any) -> tuple[Any, dict[int, Any], dict[int, Any]]:
-    """How a state is put together, its large arrays, and the others, by their numbers."""
+    """The pytree structure of a state, its large arrays and its small ones, by their indices."""
     leaves, structure = jax.tree_util.tree_flatten(state)
     is_large = [leaf.size >= LARGE for leaf in leaves]
     large = {at: leaf for at, leaf in enumerate(leaves) if is_large[at]}
     return structure, large, {at: leaf for at, leaf in enumerate(leaves) if not is_large[at]}
 
 
-def compile_wide(lowered: Any) -> Any:
-    """What was lowered, compiled; in threads, which do not inherit the precision."""
-    with wide_numbers():
+def compile_in_double_precision(lowered: Any) -> Any:
+    """Compile a lowered function in double precision, which threads do not inherit."""
+    with double_precision():
         return lowered.compile()

@@ -6,6 +6,7 @@ Everything that comes from outside is escaped.
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import os
 import re
@@ -14,16 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from headstart.lab.experiments.store import writing
 from headstart.lab.figures import Figure
-from headstart.lab.figures.elements.text import count, join_words, number
 from headstart.lab.report.sections import VERDICTS, Claim, Section
+from headstart.lab.text import count, join_words, number
 from headstart.storage import atomic
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["write_report"]
 
@@ -86,7 +86,7 @@ def compose(
     return string.Template(asset("page.html")).substitute(
         title=escape(title),
         style=asset("page.css"),
-        summary=prose(summary),
+        summary=markdown().render(summary),
         contents=contents(entries),
         sections="".join(bodies),
         scripts="".join(scripts),
@@ -97,7 +97,7 @@ def compose(
 def section_block(section: Section, scripts: list[str]) -> str:
     """A section; its figures' data are added to ``scripts``, whose length numbers figures."""
     tag = f"h{section.level + 1}"
-    parts = [f"<{tag}>{escape(section.title)}</{tag}>\n", prose(section.text)]
+    parts = [f"<{tag}>{escape(section.title)}</{tag}>\n", markdown().render(section.text)]
     if section.claims is not None:
         parts.append(claims_table(section.claims))
     for figure in section.figures:
@@ -127,10 +127,11 @@ def asset(name: str) -> str:
     return files("headstart.lab.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def prose(text: str) -> str:
-    r"""Markdown as HTML. Raw HTML is escaped; only links within the page are links.
+@functools.cache
+def markdown() -> Any:
+    r"""What turns Markdown into HTML. Raw HTML is escaped; only links within the page are links.
 
-    >>> prose("*so* <b> [here](#there) [out](http://x)")
+    >>> markdown().render("*so* <b> [here](#there) [out](http://x)")
     '<p><em>so</em> &lt;b&gt; <a href="#there">here</a> [out](http://x)</p>\n'
     """
     from markdown_it import MarkdownIt
@@ -139,8 +140,8 @@ def prose(text: str) -> str:
         def validateLink(self, url: str) -> bool:  # markdown-it's name
             return url.startswith("#")
 
-    reader = Reader("commonmark", {"html": False}).enable("table").disable(["image", "autolink"])
-    return str(reader.render(text))
+    reader = Reader("commonmark", {"html": False})
+    return reader.enable("table").disable(["image", "autolink"])
 
 
 def slug(title: str, anchors: set[str]) -> str:
@@ -218,8 +219,6 @@ def figure_block(figure: Figure, place: int) -> tuple[str, str]:
 
 def download(figure: Figure) -> str:
     """A link that saves a figure's whole table, which the link itself holds."""
-    import polars as pl
-
     floats = pl.selectors.float()
     text = figure.table.with_columns(floats.round_sig_figs(5)).write_csv().encode()
     kind, ending = "text/csv", "csv"
@@ -247,19 +246,12 @@ def claims_table(claims: Sequence[Claim]) -> str:
             f'<span class="verdict {verdict.kind}">'
             f'<span aria-hidden="true">{verdict.symbol}</span> {escape(claim.verdict)}</span>'
         )
+        inline = markdown().renderInline
         texts = [inline(text) for text in (claim.claim, claim.where, claim.measured)]
         cells = zip(titles, (*texts, badge, inline(claim.remark)), strict=True)
         rows.append([f'<td data-title="{title}">{text}</td>' for title, text in cells])
     head = [f"<th>{title}</th>" for title in titles]
     return f"<p>{summary}</p>\n{html_table(head, rows, 'claims')}\n"
-
-
-def inline(text: str) -> str:
-    """A line of Markdown without a paragraph around it."""
-    html = prose(text).strip()
-    if html.count("<p>") == 1 and html.startswith("<p>") and html.endswith("</p>"):
-        return html[3:-4]
-    return html
 
 
 def settings_table(settings: Mapping[str, Any]) -> str:

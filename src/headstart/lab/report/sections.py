@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import polars as pl
 
 from headstart import checks
 from headstart.lab.figures import Figure
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["VERDICTS", "Claim", "Section", "Verdict"]
 
@@ -68,7 +67,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Section:
-    """A part of a report: prose, then claims, figures and a table, those that it has.
+    """A part of a report: prose, and optionally claims, figures and a table.
 
     Parameters
     ----------
@@ -76,8 +75,8 @@ class Section:
         Its heading, and its line in the table of contents.
     text
         Prose in Markdown: paragraphs, lists, tables, emphasis, code, and links to other sections
-        (``[tuning](#tuning)``). HTML is shown as it is written, and addresses are not linked, so
-        that the report never leads anywhere that is not in it.
+        (``[tuning](#tuning)``). HTML is escaped and addresses are not linked: a report has no
+        links to other pages.
     figure
         A figure, or several.
     table

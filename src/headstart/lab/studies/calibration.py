@@ -9,10 +9,10 @@ import polars as pl
 from headstart.lab import figures
 from headstart.lab.experiments.plan import tidy
 from headstart.lab.figures.elements.intervals import mean_over_seeds
-from headstart.lab.figures.elements.text import format_interval, join_words
 from headstart.lab.one_seed import HELD_OUT, LEVELS, measure_coverage
 from headstart.lab.report import Claim, Section
 from headstart.lab.studies.runner import Runner
+from headstart.lab.text import format_interval, join_words
 from headstart.worlds import Clicks, Synthetic, World
 
 __all__ = ["calibration"]

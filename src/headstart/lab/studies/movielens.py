@@ -88,13 +88,10 @@ def printed_policies() -> tuple[NamedPolicy, ...]:
     return tuple(each for each in synthetic.printed_policies() if not each.entry.truth)
 
 
-def singular_share(runner: Runner, rounds: int = 2 * GENRES, users: int = 400) -> float:
-    """The share of users whose DᵀD is singular after so many random rounds."""
+def singular_share(runner: Runner) -> float:
+    """The share of 400 users whose DᵀD is singular after 2d random rounds."""
     population = MovieLens(data=runner.data).population(0)
-    users = min(users, population.tasks or users)
-    singular = 0
-    for user in range(users):
-        # The arms of a round are in random order: the first is a random choice.
-        contexts = population.episode(user, rounds).contexts[:, 0]
-        singular += int(np.linalg.matrix_rank(contexts) < GENRES)
-    return singular / users
+    users = range(min(400, population.tasks or 400))
+    # The arms of a round are in random order: the first is a random choice.
+    choices = (population.episode(user, 2 * GENRES).contexts[:, 0] for user in users)
+    return float(np.mean([np.linalg.matrix_rank(contexts) < GENRES for contexts in choices]))

@@ -1,4 +1,4 @@
-"""What a study comes to: sections and claims for its report, and tables of total regret."""
+"""The results of a study: sections and claims for its report, and tables of total regret."""
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from headstart.lab.experiments.store import writing
-from headstart.lab.figures.elements.text import escape_matplotlib, escape_plotly
+from headstart.lab.text import escape_matplotlib, escape_plotly
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
@@ -101,14 +102,17 @@ def axis_title(text: str) -> dict[str, Any]:
     return {"text": escape_plotly(text), "font": {"size": 13}}
 
 
-def plotly_layout(**more: Any) -> dict[str, Any]:
-    """The layout that all interactive figures share; backgrounds are transparent."""
+def plotly_layout(headings: bool = False, **more: Any) -> dict[str, Any]:
+    """The layout that all interactive figures share; backgrounds are transparent.
+
+    ``headings`` says whether panels have headings, which stand below Plotly's buttons.
+    """
     shared: dict[str, Any] = {
         "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 13, "family": "system-ui, sans-serif"},
-        "margin": {"l": 70, "r": 15, "t": 40, "b": 70},
+        "margin": {"l": 70, "r": 15, "t": 62 if headings else 40, "b": 70},
         # Without Plotly's button that uploads the data of a figure.
         "modebar": {
             "remove": ["sendChartToCloud"],

@@ -6,16 +6,13 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import polars as pl
+
 from headstart.lab.figures.elements import base
 from headstart.lab.figures.elements.base import DOUBLE, Figure, axis_title, plotly_layout
 from headstart.lab.figures.elements.panels import GREY
 from headstart.lab.figures.elements.styles import Style
-from headstart.lab.figures.elements.text import (
-    escape_matplotlib,
-    escape_plotly,
-    format_interval,
-    number,
-)
+from headstart.lab.text import escape_matplotlib, escape_plotly, format_interval, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -238,11 +235,9 @@ class IntervalRows:
         labels = [escape_plotly(row) for row in self.heights]
         figure.update_yaxes(tickvals=self.middles, ticktext=labels, automargin=True, col=1)
         height = int(150 + (158 if self.single else 133) * self.size * (self.bottom + 0.7))
-        figure.update_layout(**plotly_layout(height=height))
+        figure.update_layout(**plotly_layout(bool(self.panels[0].heading), height=height))
         if not self.single:
             figure.update_layout(legend={"y": -55.0 / (height - 110.0)})
-        if self.panels[0].heading:
-            figure.update_layout(margin={"t": 62})  # headings stand below the buttons
         return figure
 
 
@@ -287,8 +282,6 @@ def interval_figure(
     margin
         For differences: half the width of a band around 0, inside which they do not matter.
     """
-    import polars as pl
-
     table = pl.DataFrame([point._asdict() for point in points])
     table = table.select("row", "series", "value", "low", "high")
     columns = {"": table["row"], "by": table["series"], axis: [str(point) for point in points]}
@@ -302,8 +295,6 @@ def bar_figure(
     name: str, title: str, caption: str, bars: Mapping[str, int], axes: tuple[str, str], colour: str
 ) -> Figure:
     """Bars for a distribution; ``axes`` names the horizontal and the vertical one."""
-    import polars as pl
-
     table = pl.DataFrame({axes[0]: list(bars), axes[1]: list(bars.values())})
     texts = [number(count) if count else "" for count in bars.values()]
 

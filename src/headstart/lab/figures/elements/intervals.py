@@ -7,14 +7,12 @@ rounds of one seed, which share a population.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from headstart.algorithms import DEFAULT
 from headstart.errors import InputError
-from headstart.lab.figures.elements.text import count
-
-if TYPE_CHECKING:
-    import polars as pl
+from headstart.lab.text import count
 
 __all__ = ["check_table", "describe_seeds", "mean_over_seeds", "paired_ratios", "t_quantile"]
 
@@ -51,8 +49,6 @@ def mean_over_seeds(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.Da
     ``frame`` has one row per group and seed. One seed alone has no interval: ``low`` and ``high``
     are null.
     """
-    import polars as pl
-
     moments = (
         frame.sort(*by, "seed")
         .group_by(by, maintain_order=True)
@@ -82,8 +78,6 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
     baseline
         The policy to divide by. Seeds that it did not play are left out.
     """
-    import polars as pl
-
     below = totals.filter(pl.col("policy") == baseline).select("seed", below="total")
     if below.is_empty():
         policies = ", ".join(sorted(totals["policy"].unique().to_list()))

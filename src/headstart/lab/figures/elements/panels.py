@@ -8,18 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from headstart.lab.figures.elements.base import Figure, axis_title, plotly_layout
 from headstart.lab.figures.elements.styles import Style, assign_styles
-from headstart.lab.figures.elements.text import (
-    escape_matplotlib,
-    escape_plotly,
-    format_interval,
-    number,
-)
+from headstart.lab.text import escape_matplotlib, escape_plotly, format_interval, number
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
@@ -89,8 +84,6 @@ class Panel:
         self, floor: float, most: int | None = None
     ) -> Iterator[tuple[str, Style, pl.DataFrame]]:
         """Each line's name, style and points: at most ``most`` of them, evenly spread."""
-        import polars as pl
-
         for name, style in self.styles.items():
             points = self.table.filter(pl.col("policy") == name).sort(self.x)
             if self.log:  # an interval that reaches zero goes down to the axis
@@ -113,8 +106,6 @@ def evenly_spaced(length: int, most: int) -> list[int]:
 
 def summary_table(panel: Panel, most: int = 5) -> pl.DataFrame:
     """One row per line, a few places along the axis as columns, intervals written out."""
-    import polars as pl
-
     places = panel.table[panel.x].unique().sort().to_list()
     columns = [places[at] for at in evenly_spaced(len(places), most)]
     rows = []
@@ -347,9 +338,8 @@ def explore_panels(panels: Sequence[Panel], same_y: bool) -> Any:
             spikedash="dot",
             **where,
         )
-    figure.update_layout(**plotly_layout(hovermode="x unified"))
-    if any(panel.heading for panel in panels):
-        figure.update_layout(margin={"t": 62})  # headings stand below the buttons
+    headings = any(panel.heading for panel in panels)
+    figure.update_layout(**plotly_layout(headings, hovermode="x unified"))
     return figure
 
 

@@ -1,6 +1,6 @@
 """A catalogue of 100,000 ids: memory and time of a decision, next to a catalogue of 1,000.
 
-    python benchmarks/catalogue.py [--items 1000 100000]
+    python benchmarks/many_items.py [--items 1000 100000]
 
 Every item has had one reward before anything is measured. A decision offers 20 actions of the
 catalogue by a schema of 30 columns; times are medians of processor time over blocks, of the choice
