@@ -65,10 +65,10 @@ def test_importing_warns_of_nothing():
     subprocess.run([sys.executable, "-W", "error", "-c", "import headstart"], check=True)
 
 
-def test_only_numpy_scipy_and_safetensors_are_required():
+def test_only_numpy_and_scipy_are_required():
     needs = importlib.metadata.requires("headstart")
     required = {re.split(r"[ <>=!~;\[]", need)[0] for need in needs if "extra ==" not in need}
-    assert required == {"numpy", "scipy", "safetensors"}
+    assert required == {"numpy", "scipy"}
 
 
 def test_every_public_name_is_there_and_documented():
