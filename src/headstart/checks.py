@@ -84,6 +84,11 @@ def is_whole(value: object) -> TypeGuard[numbers.Integral]:
     return isinstance(value, numbers.Integral) and is_real(value)
 
 
+def plain_text(value: str) -> str:
+    """A text as a ``str`` of its own value: ``str()`` gives the name of an enumeration's member."""
+    return str.__str__(value)
+
+
 def flag(name: str, value: object) -> bool:
     """True or False, and nothing that only counts as one of them."""
     if not isinstance(value, (bool, np.bool_)):
@@ -305,7 +310,7 @@ def task_name(id: object) -> str:
         id.encode()
     except UnicodeEncodeError:
         raise refuse("id", want, id) from None
-    return str(id)
+    return plain_text(id)
 
 
 @contextlib.contextmanager

@@ -118,7 +118,8 @@ class Task:
         contexts : array_like of shape (K, dim), or data frame
             One row of features per arm. With a schema, the actions.
         exclude : sequence of int, of bool or of ids, default None
-            Arms that must not be picked: row numbers, a mask, or ids of actions.
+            Arms that must not be picked: row numbers, a mask, or ids of actions. Whole numbers are
+            rows if any id is text, and ids otherwise.
         context : dict, optional
             With a schema, the fields of the context by name. They may be columns of a frame of
             actions instead.
