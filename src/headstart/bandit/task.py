@@ -229,7 +229,8 @@ class Task:
         Notes
         -----
         The evidence is the same as if the bandit had chosen these contexts and learned these
-        rewards, and does not depend on how rounds are divided into calls. Unlike ``learn``, it
+        rewards, and does not depend on how rounds are divided into calls. With
+        ``reward="binary"`` it depends a little on the belief at the time. Unlike ``learn``, it
         cannot tell whether rounds are passed twice: after an exception from outside (Ctrl-C, a time
         limit), :attr:`rounds` says whether they were learned from.
 
