@@ -3,6 +3,7 @@
 import copy
 import pickle
 import random
+import uuid
 
 import numpy as np
 import pandas
@@ -410,6 +411,8 @@ def test_what_is_known_of_items_is_never_taken_for_an_outlier():
         (pandas.DataFrame({"id": [7.0, 8.0], "price": [1.0, 2.0]}), "convert them back"),
         ([{"id": "x" * 1001, "price": 1.0}], "row 0"),
         ([{"id": "\ud800", "price": 1.0}], "id"),
+        ([{"id": uuid.UUID(int=1), "price": 1.0}], r"got a UUID \(pass its text, str\(id\)\)"),
+        ([{"id": np.datetime64("2026-01-01"), "price": 1.0}], "pass its text"),
     ],
 )
 def test_identity_needs_ids(actions, words):

@@ -110,6 +110,8 @@ def propose(
         if name is not None:
             check_column(argument, name, columns)
     check_name("id", id)
+    if id != "id":  # which tables of actions without ids do not have
+        check_column("id", id, columns)
     names = [name for name in columns if name.strip()]
     roles = dict.fromkeys(names_of["ignore"], "ignored")
     roles |= {name: "task" for name in (task,) if name is not None}
