@@ -204,6 +204,14 @@ def test_a_reward_by_token_counts_for_its_item(id):
     np.testing.assert_array_equal(*known)
 
 
+def test_a_number_far_out_is_refused_by_the_name_of_its_action():
+    bandit = hs.Bandit(SHOP, seed=0)
+    play(bandit)
+    match = r"action 'tea' \(row 1\): column \d+ \('price'\) must be within a million times"
+    with pytest.raises(hs.InputError, match=match):
+        bandit.task("a").choose(context=CONTEXT, actions=[COFFEE, TEA | {"price": 1e12}])
+
+
 @pytest.mark.parametrize("ids", [(7, 8), ("7", "8"), (np.int64(7), np.int64(8))])
 def test_exclude_takes_an_id_as_text(ids):
     task = hs.Bandit(hs.Schema(identity=True), seed=0).task("a")
