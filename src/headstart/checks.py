@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import math
 import numbers
 from collections.abc import Collection, Iterator
@@ -39,7 +40,7 @@ def describe(value: object) -> str:
         text = repr(value)
         return text if len(text) <= 60 else text[:57] + "…"
     kind = type(value).__name__
-    article = "an" if kind[0].lower() in "aeiou" else "a"
+    article = "an" if kind[0].lower() in "aeio" else "a"
     return f"{article} {kind}"
 
 
@@ -66,6 +67,11 @@ def is_real(value: object) -> TypeGuard[numbers.Real]:
 def is_whole(value: object) -> TypeGuard[numbers.Integral]:
     """Whether a value is of a type of whole numbers; booleans and spans of time are not."""
     return isinstance(value, numbers.Integral) and is_real(value)
+
+
+def plain_text(value: str) -> str:
+    """A text as a ``str`` of its own value: ``str()`` gives the name of an enumeration's member."""
+    return str.__str__(value)
 
 
 def flag(name: str, value: object) -> bool:
@@ -269,8 +275,10 @@ def is_hashable(value: object) -> bool:
     return True
 
 
-def float_hint(id: object) -> str:
-    """What may have happened to an id that is a whole number as a float; empty for all others."""
+def id_hint(id: object) -> str:
+    """What to do with a value that is no id but could be made one; empty for all others."""
+    if isinstance(id, (datetime.date, np.datetime64)) or type(id).__name__ == "UUID":
+        return " (pass its text, str(id))"
     if isinstance(id, float) and id.is_integer():
         return " (frames turn whole numbers into such where some are missing: convert them back)"
     return ""
@@ -284,12 +292,12 @@ def task_name(id: object) -> str:
             raise refuse("id", want, id)
         return str(int(id))
     if not isinstance(id, str) or not 1 <= len(id) <= 1000:
-        raise InputError(f"{refuse('id', want, id)}{float_hint(id)}")
+        raise InputError(f"{refuse('id', want, id)}{id_hint(id)}")
     try:
         id.encode()
     except UnicodeEncodeError:
         raise refuse("id", want, id) from None
-    return str(id)
+    return plain_text(id)
 
 
 @contextlib.contextmanager

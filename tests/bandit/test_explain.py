@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -211,3 +212,17 @@ def test_actions_are_called_by_their_ids():
     assert (found.action, found.other_action) == ("milk", "tea")
     assert "'milk' beside 'tea'" in repr(found)
     assert set(found.task.features) >= {"price", "brand=x", "brand=y", "intercept"}
+
+
+def test_a_category_is_named_where_it_counts_less():
+    schema = hs.Schema(action={"brand": hs.category("x", "y")}, identity=True)
+    bandit, rng = hs.Bandit(schema, rule=hs.Greedy(), seed=0), np.random.default_rng(0)
+    effects = rng.normal(size=(6, 8))  # of items in tasks, which are remembered
+    offers = [{"id": item, "brand": "xy"[item % 2]} for item in range(8)]
+    for _ in range(30):
+        for user in range(6):
+            item = int(rng.integers(8))
+            reward = [effects[user, item] + 0.2 * rng.normal()]
+            bandit.task(user).observe([offers[item]], reward)
+    text = str(bandit.task(0).explain(bandit.task(0).choose(actions=offers[:4])))
+    assert re.search(r"\n +brand .*\d × [xy]\b", text)

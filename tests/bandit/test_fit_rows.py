@@ -145,7 +145,11 @@ BAD = {
     "missing value": (GOOD | {"x": [1.0, np.nan, 2.0]}, {}, "'x'.* finite"),
     "missing in frame": (pd.DataFrame(GOOD | {"x": [1.0, None, 2.0]}), {}, "finite everywhere"),
     "text in a feature": (pd.DataFrame(GOOD | {"x": ["a", "b", "c"]}), {}, "must be numbers"),
-    "missing reward": (GOOD | {"r": [1.0, np.nan, 2.0]}, {}, "rewards must be finite"),
+    "missing reward": (
+        GOOD | {"r": [1.0, np.nan, 2.0]},
+        {},
+        "column 'r': rewards must be finite .*leave out rows",
+    ),
     "missing task": (GOOD | {"t": ["a", None, "b"]}, {}, "task: id must be text"),
     "fraction as task": (GOOD | {"t": [1.5, 1.0, 2.0]}, {}, "task: id must be text"),
     "negative weight": (GOOD | {"w": [1.0, -1.0, 1.0]}, {"weight": "w"}, "weight must be"),

@@ -3,10 +3,13 @@
 import copy
 import pickle
 import random
+import uuid
 
 import numpy as np
 import pandas
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests import resealed
 
 import headstart as hs
@@ -139,6 +142,67 @@ def test_a_task_remembers_its_own_rewards_of_an_item():
         return total
 
     assert regret(own=True) < 0.75 * regret(own=False)
+
+
+def rounds_of_repeats(own=1.0):
+    """Rows of tasks that meet the same items again, with an effect of every pair."""
+    rng = np.random.default_rng(0)
+    tasks, items = rng.integers(20, size=300), rng.integers(6, size=300)
+    effects = own * rng.normal(size=(20, 6)) + 0.5 * rng.normal(size=6)
+    rewards = effects[tasks, items] + 0.3 * rng.normal(size=300)
+    return effects, {"user": tasks, "id": items, "reward": rewards}
+
+
+def learned_online(rows, rewards):
+    bandit = hs.Bandit(IDS, seed=0)
+    for task, item, reward in zip(rows["user"].tolist(), rows["id"].tolist(), rewards, strict=True):
+        bandit.learn(bandit.task(task).choose(actions=[item]), float(reward))
+    return bandit
+
+
+@settings(max_examples=6, deadline=None)
+@given(level=st.floats(-1e3, 1e3), unit=st.floats(0.01, 100.0), own=st.sampled_from([0.0, 1.0]))
+def test_what_is_known_of_items_does_not_depend_on_the_level_of_rewards(level, unit, own):
+    _, rows = rounds_of_repeats(own)
+    one = learned_online(rows, rows["reward"])
+    other = learned_online(rows, unit * (level + rows["reward"]))
+    for task in (0, "new"):
+        expected, found = known(one, task, range(6)), known(other, task, range(6))
+        np.testing.assert_allclose(found[:, :3], expected[:, :3], atol=1e-5)
+
+
+def mean_square_error(bandit, effects, rows):
+    """Of the predicted rewards of items that tasks have met, up to a constant."""
+    means = np.array([bandit.task(task).predict(actions=list(range(6))).mean for task in range(20)])
+    met = np.zeros(effects.shape, dtype=bool)
+    met[rows["user"], rows["id"]] = True
+    return np.var((means - effects)[met])
+
+
+@pytest.mark.parametrize("how", ["fit", "observe"])
+def test_rows_tell_a_task_of_items_that_it_meets_again(how):
+    effects, rows = rounds_of_repeats()
+    bandit = hs.Bandit(IDS, seed=0)
+    if how == "fit":
+        bandit.fit(rows, task="user", reward="reward")
+    else:
+        for task in range(20):
+            mine = rows["user"] == task
+            bandit.task(task).observe({"id": rows["id"][mine]}, rows["reward"][mine])
+            bandit.task(task).close()
+    assert mean_square_error(bandit, effects, rows) < 0.15 * effects.var()
+
+
+def test_observed_rounds_are_those_of_choices_that_were_learned_from():
+    _, rows = rounds_of_repeats()
+    rewards = rows["reward"]
+    one, other, items = learned_online(rows, rewards), hs.Bandit(IDS, seed=0), rows["id"]
+    for at, task in enumerate(rows["user"].tolist()):
+        other.task(task).observe({"id": items[at : at + 1]}, rewards[at : at + 1])
+    for task in range(20):
+        np.testing.assert_allclose(
+            one.task(task).evidence.gram, other.task(task).evidence.gram, atol=1e-9
+        )
 
 
 def test_a_deleted_task_leaves_nothing():
@@ -347,6 +411,8 @@ def test_what_is_known_of_items_is_never_taken_for_an_outlier():
         (pandas.DataFrame({"id": [7.0, 8.0], "price": [1.0, 2.0]}), "convert them back"),
         ([{"id": "x" * 1001, "price": 1.0}], "row 0"),
         ([{"id": "\ud800", "price": 1.0}], "id"),
+        ([{"id": uuid.UUID(int=1), "price": 1.0}], r"got a UUID \(pass its text, str\(id\)\)"),
+        ([{"id": np.datetime64("2026-01-01"), "price": 1.0}], "pass its text"),
     ],
 )
 def test_identity_needs_ids(actions, words):

@@ -1,6 +1,7 @@
 """A bandit with a schema: named contexts and actions, frames, ids, files and tokens."""
 
 import copy
+import enum
 import pickle
 
 import numpy as np
@@ -175,14 +176,53 @@ def test_a_saved_bandit_continues_with_its_schema(tmp_path):
         hs.load(tmp_path / "bandit", schema=hs.Schema(action={"price": hs.number()}))
 
 
-@pytest.mark.parametrize("id", ["tea", "Tee ☕", 17])
+class Drink(str, enum.Enum):  # noqa: UP042 - a StrEnum has its value as its str()
+    """Texts with names, whose ``str()`` is the name."""
+
+    TEA = "tea"
+
+
+@pytest.mark.parametrize("id", ["tea", "Tee ☕", 17, np.int64(17), np.str_("tea"), Drink.TEA])
 def test_a_token_carries_the_action(id):
     bandit = hs.Bandit(SHOP, seed=0)
     choice = bandit.task("a").choose(context=CONTEXT, actions=[TEA | {"id": id}])
     again = hs.Choice.from_token(choice.token, choice.origin)
     assert again.action == id
+    assert type(again.action) in (str, int)
     assert again == choice
     assert bandit.learn(choice.token, 1.0)
+
+
+@pytest.mark.parametrize("id", [17, np.int64(17), np.str_("17"), "17"])
+def test_a_reward_by_token_counts_for_its_item(id):
+    bandits = [hs.Bandit(hs.Schema(identity=True), seed=0) for _ in range(2)]
+    for bandit, by_token in zip(bandits, (False, True), strict=True):
+        choice = bandit.task("a").choose(actions=[id])
+        bandit.learn(choice.token if by_token else choice, 1.0)
+    known = [bandit.task("b").encode(actions=[17, 0]).table for bandit in bandits]
+    assert known[0][0, 1] > 0
+    np.testing.assert_array_equal(*known)
+
+
+def test_a_number_far_out_is_refused_by_the_name_of_its_action():
+    bandit = hs.Bandit(SHOP, seed=0)
+    play(bandit)
+    match = r"action 'tea' \(row 1\): column \d+ \('price'\) must be within a million times"
+    with pytest.raises(hs.InputError, match=match):
+        bandit.task("a").choose(context=CONTEXT, actions=[COFFEE, TEA | {"price": 1e12}])
+
+
+@pytest.mark.parametrize("ids", [(7, 8), ("7", "8"), (np.int64(7), np.int64(8))])
+def test_exclude_takes_an_id_as_text(ids):
+    task = hs.Bandit(hs.Schema(identity=True), seed=0).task("a")
+    assert task.choose(actions=list(ids), exclude=["7"]).action == ids[1]
+
+
+def test_members_of_an_enumeration_are_their_values():
+    schema = hs.Schema(action={"brand": hs.category("tea", "x"), "kind": hs.category(buckets=8)})
+    rows = [{"id": id, "brand": id, "kind": id} for id in ("tea", Drink.TEA)]
+    tables = [hs.Bandit(schema, seed=0).task("a").encode(actions=[row]).table for row in rows]
+    np.testing.assert_array_equal(*tables)
 
 
 def test_a_fitted_transformer_takes_the_place_of_a_schema(tmp_path):

@@ -72,10 +72,6 @@ class RewardModel:
         root = math.sqrt(weight)
         return root * x, root * r
 
-    def expected(self, index: float) -> float:
-        """The reward, as read, that is expected where the linear model has this value."""
-        return index
-
     def working_reward(self, index: float, reward: float) -> tuple[float, float]:
         """What stands for a mean reward in the linear model near a value of it, and its weight."""
         return reward, 1.0
@@ -171,13 +167,9 @@ class Binary(RewardModel):
         """One Gaussian observation of the log-odds."""
         return linearize(belief, x, r, weight)
 
-    def expected(self, index: float) -> float:
-        """σ of log-odds."""
-        return float(sigmoid(index))
-
     def working_reward(self, index: float, reward: float) -> tuple[float, float]:
         """Log-odds to first order around their value: e + (r − p)/w with w = p (1 − p)."""
-        chance = self.expected(index)
+        chance = float(sigmoid(index))
         weight = max(chance * (1.0 - chance), MIN_WEIGHT)
         return index + (reward - chance) / weight, weight
 

@@ -118,7 +118,8 @@ class Task:
         contexts : array_like of shape (K, dim), or data frame
             One row of features per arm. With a schema, the actions.
         exclude : sequence of int, of bool or of ids, default None
-            Arms that must not be picked: row numbers, a mask, or ids of actions.
+            Arms that must not be picked: row numbers, a mask, or ids of actions. Whole numbers are
+            rows if any id is text, and ids otherwise.
         context : dict, optional
             With a schema, the fields of the context by name. They may be columns of a frame of
             actions instead.
@@ -228,7 +229,8 @@ class Task:
         Notes
         -----
         The evidence is the same as if the bandit had chosen these contexts and learned these
-        rewards, and does not depend on how rounds are divided into calls. Unlike ``learn``, it
+        rewards, and does not depend on how rounds are divided into calls. With
+        ``reward="binary"`` it depends a little on the belief at the time. Unlike ``learn``, it
         cannot tell whether rounds are passed twice: after an exception from outside (Ctrl-C, a time
         limit), :attr:`rounds` says whether they were learned from.
 

@@ -270,11 +270,13 @@ def arms_not_excluded(
 ) -> npt.NDArray[np.bool_] | None:
     """Which arms may be picked: all but those in ``exclude``, given by row or by id.
 
-    Texts are ids. Whole numbers are ids where ``ids`` are whole numbers, and rows otherwise.
+    Texts are ids. Whole numbers are rows if any of the ``ids`` is text, and else ids.
 
     >>> arms_not_excluded([0, 2], 4)
     array([False,  True, False,  True])
     >>> arms_not_excluded(["tea"], 2, ["tea", "coffee"])
+    array([False,  True])
+    >>> arms_not_excluded(["7"], 2, [7, 8])
     array([False,  True])
     """
     if exclude is None:
@@ -322,18 +324,23 @@ def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
         return exclude
     places: dict[Any, list[int]] = {}  # labels of an index may occur twice
     for row, id in enumerate(ids):
-        places.setdefault(id, []).append(row)
+        places.setdefault(label_key(id), []).append(row)
     rows = []
     for item in items:
         if not isinstance(item, str) and not by_number:
             rows.append(item)
             continue
-        if not checks.is_hashable(item) or item not in places:
+        if not checks.is_hashable(item) or label_key(item) not in places:
             raise InputError(
                 f"exclude must hold ids of actions on offer; got {checks.describe(item)}"
             )
-        rows += places[item]
+        rows += places[label_key(item)]
     return rows
+
+
+def label_key(label: Any) -> Any:
+    """What a label is compared by: 7 and "7" are one id."""
+    return str(int(label)) if checks.is_whole(label) else label
 
 
 def check_reward(value: Any) -> float:

@@ -13,8 +13,8 @@ from headstart.errors import InputError
 from headstart.features.conversion import MAX_SQUARES, Features
 from headstart.features.requests import Request, is_ragged, plain_contexts
 from headstart.features.schema.encoder import EncodedRows
-from headstart.features.schema.rows import item_key
-from headstart.features.sizes import UsualSizes
+from headstart.features.schema.rows import action_label, item_key
+from headstart.features.sizes import FarOutError, UsualSizes
 from headstart.features.transformer import AnyEncoder, encoder_of
 from headstart.records import Array
 
@@ -111,7 +111,13 @@ class ContextReader:
             table, squares, names, rows = features.read_rows(contexts)
             if type(contexts) is not np.ndarray:
                 labels = index_labels(contexts)
-        sizes = self.check_sizes(table, squares)
+        try:
+            sizes = self.check_sizes(table, squares)
+        except FarOutError as error:
+            if self.encoder is None:
+                raise
+            label = None if labels is None else labels[error.row]
+            raise InputError(f"{action_label(error.row, label)}: {error.in_row}") from None
         return Offer(table, rows, names, sizes, labels, has_ids)
 
     def encode(

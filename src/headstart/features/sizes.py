@@ -19,6 +19,21 @@ MIN_SIZE = 1e-20  # of a value that is not taken for zero
 ROUNDING = 1e-14  # of the distance and the size of equal values
 
 
+class FarOutError(InputError):
+    """A value that is too large beside the usual ones of its feature.
+
+    Attributes
+    ----------
+    row
+        The row that holds it.
+    in_row
+        The message about that row alone.
+    """
+
+    row: int = 0
+    in_row: str = ""
+
+
 class UsualSizes(NamedTuple):
     """How large the values of each feature usually are, and how far from where they began.
 
@@ -90,7 +105,7 @@ class UsualSizes(NamedTuple):
         >>> sizes.update(np.array([[1e9]]), Features(1))
         Traceback (most recent call last):
           ...
-        headstart.errors.InputError: contexts must be within a million times the usual size ...
+        headstart.features.sizes.FarOutError: contexts must be within a million times ...
         """
         before = self.with_origin(contexts)
         size = np.empty((len(contexts), *self.counts.shape))
@@ -119,12 +134,18 @@ class UsualSizes(NamedTuple):
         far = large | (away & (size[:, 0] > STEADY_RATIO * usual[0]))
         if far.any():
             row, column = np.argwhere(far)[0]
-            label = features.column_label(int(column))
-            raise InputError(
-                f"contexts must be within a million times the usual size of their feature; got "
-                f"{contexts[row, column]:g} at row {row}, column {label}, where "
-                f"values are about {usual[0, column]:.3g} in size, and {usual[1, column]:.3g} apart"
+            want, got = "within a million times the usual size", f"{contexts[row, column]:g}"
+            about = "where values are about {:.3g} in size, and {:.3g} apart".format(
+                *usual[:, column]
             )
+            label = features.column_label(int(column))
+            error = FarOutError(
+                f"contexts must be {want} of their feature; got {got} at row {row}, column "
+                f"{label}, {about}"
+            )
+            error.row = int(row)
+            error.in_row = f"column {label} must be {want} of its values; got {got}, {about}"
+            raise error
         return UsualSizes(counts, log_sums, before.origin)
 
     def with_origin(self, contexts: Array) -> UsualSizes:

@@ -118,14 +118,13 @@ class Choice:
         try:
             task = self.task.encode()
             place = self.epoch, self.number, self.arm
-            has_label = type(self.action) is str or (
-                type(self.action) is int and self.action != self.arm
-            )
+            label = plain_label(self.action)
+            has_label = label is not None and label != self.arm
             version = LABELLED_TOKEN_VERSION if has_label else TOKEN_VERSION
             head = TOKEN_HEAD.pack(version, self.forced, *place, len(self.context), len(task))
             body = head + task + self.context.astype("<f8").tobytes()
             if has_label:
-                body += json.dumps(self.action).encode()
+                body += json.dumps(label).encode()
             return base64.urlsafe_b64encode(body + keyed_digest(body, self.origin)).decode()
         except (ArithmeticError, AttributeError, TypeError, ValueError, struct.error) as error:
             raise ChoiceError(f"the choice was made by hand and fits no token ({error})") from error
@@ -182,6 +181,13 @@ class Choice:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             object.__setattr__(self, name, value)
+
+
+def plain_label(action: object) -> str | int | None:
+    """An action that is text or a whole number, NumPy's included, as JSON has them."""
+    if isinstance(action, str):
+        return checks.plain_text(action)
+    return int(action) if checks.is_whole(action) else None
 
 
 def choice_id(task: str, number: int, epoch: int) -> str:

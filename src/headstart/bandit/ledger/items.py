@@ -20,7 +20,7 @@ from headstart.bandit.ledger.changes import Step
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
 from headstart.features.items.offers import Offers
-from headstart.features.items.repeats import Repeats, effective_count, own_share
+from headstart.features.items.repeats import Repeats, effective_count, first_error, own_share
 from headstart.features.items.table import (
     COLUMN_NAMES,
     VALUE_UNIT,
@@ -213,26 +213,24 @@ class ItemLedger:
         key: str,
         row: Array,
         reward: float,
-        belief: BaseBelief | None,
         *,
         is_encoded: bool = False,
     ) -> list[Step]:
-        """How to add a reward of an item in a task; ``belief`` is the task's, before it.
+        """How to add a reward of an item in a task.
 
         The row is as the model sees it or, if ``is_encoded``, as the encoder gave it.
         """
         task = self.tasks.get(name) or TaskItems()
         table, pair = self.table, task.pairs.get(key, NO_REWARDS)
-        error = None
-        if belief is not None:
-            error = reward - self.rewards.expected(float(belief.predict(row[None])[0]))
+        all_weights, all_shares = table.count_and_sum(key)
+        task_sums = task.totals.rewards, task.totals.total
+        error = first_error(reward, (all_weights, all_shares), task_sums, table.totals.mean)
         repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error)
         increment = RewardSums(1.0, reward, reward**2, repeats)
         totals, own = table.totals.add(increment), task.totals.add(increment)
         count, total = pair.rewards + 1.0, pair.total + reward
         weight = effective_count(count, totals.repeats.rho)
         share, gain = weight * total / count, max(weight - pair.weight, 0.0)
-        all_weights, all_shares = table.count_and_sum(key)
         update = ItemUpdate(all_weights + weight - pair.weight, all_shares + share - pair.share)
         encoded_row = row if is_encoded else self.features.original_row(row)
         sums = count, total, weight, share
@@ -365,7 +363,7 @@ class ItemLedger:
             reward = float(rewards[at])
             padded = np.append(row, 1.0) if self.features.intercept else row
             for function, *arguments in self.steps_to_learn(
-                name, item_key(label), padded, reward, None, is_encoded=True
+                name, item_key(label), padded, reward, is_encoded=True
             ):
                 function(*arguments)
 

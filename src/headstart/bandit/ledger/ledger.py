@@ -323,8 +323,7 @@ class Ledger:
         closed = name in self.prior_state.closed
         steps = self.prior_state.steps_to_change(name) if closed else None
         if self.items is not None and item is not None:
-            cached_belief = None if before is None else before.belief
-            more = self.items.steps_to_learn(name, item, choice[3], choice[4], cached_belief)
+            more = self.items.steps_to_learn(name, item, choice[3], choice[4])
             steps = [*(steps or ()), *more]
         if entry.cached is not before or entry.reward_count + 1 != count:
             raise HeadstartError(

@@ -239,7 +239,11 @@ def read_rows(
             f"task, reward and weight must be different columns; got {task!r}, {reward!r} and "
             f"{weight!r}"
         )
-    rewards = model.read_many(read_rewards(given_rewards, len(ids)))
+    try:
+        rewards = model.read_many(read_rewards(given_rewards, len(ids)))
+    except InputError as error:
+        hint = " (leave out rows without a reward)" if "finite" in str(error) else ""
+        raise InputError(f"column {reward!r}: {error}{hint}") from None
     others = {task, reward} | ({weight} if weight is not None else set())
     if reader.encoder is not None:
         if feature_names is not None:

@@ -171,7 +171,11 @@ class Explanation(NamedTuple):
         if len(there) != 1:
             return "several" if there else "0"
         value, level = values[there[0]], self.task.features[there[0]].removeprefix(field)
-        return level.lstrip("= ") if level and abs(value - 1.0) < ROUNDING else f"{value:.4g}"
+        if not level:
+            return f"{value:.4g}"
+        # Of an item that the task has met before, the fields count less.
+        share = "" if abs(value - 1.0) < ROUNDING else f"{value:.4g} × "
+        return share + level.lstrip("= ")
 
 
 def arm_name(arm: int, action: Any) -> str:

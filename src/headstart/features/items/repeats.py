@@ -4,7 +4,11 @@ The reward of an item in a task is r = f + u + ε: f is what the model predicts,
 item in this task with variance τ², and ε noise with variance σ². The share ρ = τ² / (τ² + σ²) of
 the variance is estimated from repeats::
 
-    1 − ρ = (variance of rewards within an item of a task) / (variance of f's errors)
+    1 − ρ = (variance of rewards within an item of a task) / (variance of first rewards)
+
+The latter is about the means of the item in other tasks and of the task with other items, which
+depend neither on the level of rewards nor on how soon the model has learned it. With n and m
+rewards they are uncertain themselves, and a squared error is divided by 1 + 1/n + 1/m.
 
 After n rewards with mean m, the best prediction is (1 − s) f + s m with s = nρ / (nρ + 1 − ρ); and
 the n rewards are as informative of f as a(n) = 1 / (ρ + (1 − ρ)/n) first rewards.
@@ -12,6 +16,7 @@ the n rewards are as informative of f as a(n) = 1 / (ρ + (1 − ρ)/n) first re
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, NamedTuple
 
@@ -28,8 +33,8 @@ class Repeats(NamedTuple):
         The sum of squares of rewards about the mean of their item in their task, and its degrees of
         freedom.
     error_squares, firsts
-        The sum of squared errors of the predictions of items that a task met for the first time,
-        and their number.
+        The sum of squared errors (see :func:`first_error`) of the rewards of items that a task met
+        for the first time, and their number.
     """
 
     squares: float = 0.0
@@ -64,6 +69,23 @@ class Repeats(NamedTuple):
         within, first = self.squares / self.repeats, self.error_squares / self.firsts
         shrinkage = self.repeats / (self.repeats + PRIOR_REPEATS)
         return min(max(shrinkage * (1.0 - within / first), 0.0), MAX_RHO)
+
+
+def first_error(
+    reward: float, item: tuple[float, float], task: tuple[float, float], mean: float
+) -> float | None:
+    """How far a task's first reward of an item is from the means of both, with variance τ² + σ².
+
+    ``item`` and ``task`` are counts and sums of their rewards so far, and ``mean`` is that of all
+    rewards. ``None`` where either has none.
+
+    >>> first_error(5.0, (2.0, 6.0), (2.0, 10.0), mean=4.0)
+    0.7071067811865475
+    """
+    if item[0] < 1.0 or task[0] < 1.0:
+        return None
+    expected = item[1] / item[0] + task[1] / task[0] - mean
+    return (reward - expected) / math.sqrt(1.0 + 1.0 / item[0] + 1.0 / task[0])
 
 
 def own_share(count: Any, rho: float) -> Any:

@@ -120,7 +120,7 @@ class Category(Field):
         if is_missing(value):
             return self.places
         if isinstance(value, str):
-            value = str(value)
+            value = checks.plain_text(value)
         elif checks.is_whole(value) or isinstance(value, (bool, np.bool_)):
             value = int(value)
         elif isinstance(value, (float, np.floating)) and value.is_integer():

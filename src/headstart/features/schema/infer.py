@@ -109,6 +109,8 @@ def propose(
         if name is not None:
             roles[check_column(role, name, columns)] = role
     check_name("id", id)
+    if id != "id":  # which tables of actions without ids do not have
+        check_column("id", id, columns)
     names = [name for name in columns if name.strip()]
     review = review_columns(columns, roles, names_of["context"], id)
     review = review._replace(notes=(*review.notes, *sample_notes))

@@ -276,7 +276,7 @@ def refuse_id(label: Any, place: int) -> NoReturn:
     """Refuse what cannot be the id of an item."""
     raise InputError(
         f"action at row {place}: the id must be text of 1 to 1000 characters, or a whole number; "
-        f"got {checks.describe(label)}{checks.float_hint(label)}"
+        f"got {checks.describe(label)}{checks.id_hint(label)}"
     )
 
 
