@@ -92,7 +92,7 @@ def test_files_of_others_stay(tmp_path, logbook):
     assert sorted(path.name for path in folder.iterdir()) == ["mine.evidence", "thesis.txt"]
 
 
-@pytest.mark.filterwarnings("ignore:the population of tasks overflows")
+@pytest.mark.filterwarnings("ignore:no population fits")
 def test_a_weight_that_cannot_be_counted_is_refused(headstart, tmp_path):
     """A row of weight w counts as w rows, of which a task may have 2^53."""
     lines = [f"{at % 3},{at % 2},{at % 5},{1e20 if at == 4 else 1}" for at in range(30)]
