@@ -32,6 +32,7 @@ __all__ = ["NoiseScale", "Spectrum", "task_ridge", "task_scale"]
 SUFFICIENT_DOF = 20.0  # residual degrees of freedom at which least squares is trusted
 MIN_VARIANCE_SHARE = 1e-6  # the least R², as a share of the marginal estimate
 RANK_TOLERANCE = 1e-10  # eigenvalues of a gram below this share of the largest count as zero
+MIN_EIGENVALUE = 1e-100  # so do these, because squares of their inverses overflow
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -57,7 +58,8 @@ class Spectrum(Record):
     def observed_directions(self) -> Any:
         """Which directions were seen at all."""
         xp = array_namespace(self.values)
-        return self.values > RANK_TOLERANCE * xp.maximum(self.values.max(-1, keepdims=True), 1e-300)
+        least = RANK_TOLERANCE * self.values.max(-1, keepdims=True)
+        return self.values > xp.maximum(least, MIN_EIGENVALUE)
 
     def inverse(self, lam: float) -> Array:
         """1/(g + λ) by direction; with λ = 0 the pseudo-inverse."""
