@@ -305,6 +305,25 @@ class TestHugeContexts:
                 task.close()
             assert_learned(each.task("new").belief, [], each)
 
+    @pytest.mark.parametrize("kind", [hs.EmpiricalBayes, hs.Mixture])
+    @pytest.mark.parametrize("size", [1e9, 1e11, 1e16])
+    def test_the_very_first_one_makes_no_prior_certain(self, kind, size):
+        """Its task shows next to no spread, from which the first guess is made with another."""
+        rng = np.random.default_rng(0)
+        bandit, centre, regret = hs.Bandit(4, kind(), seed=0), rng.normal(size=4), 0.0
+        for number in range(8):
+            task, theta = bandit.task(number), centre + 0.3 * rng.normal(size=4)
+            for turn in range(25):
+                contexts = rng.normal(size=(6, 4))
+                values = contexts @ theta
+                if (number, turn) == (0, 0):
+                    contexts[:, 0] = size
+                choice = task.choose(contexts)
+                task.learn(choice, values[choice.arm] + 0.2 * rng.normal())
+                regret += (number >= 2) * (values.max() - values[choice.arm])
+            task.close()
+        assert regret < 60.0  # without it about 10; choosing at random about 300
+
     def test_ordinary_ones_are_not_refused_for_following_rounding(self):
         """Something next to zero came first: the others are not huge for that."""
         bandit = hs.Bandit(1, seed=0)
