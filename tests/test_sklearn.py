@@ -194,6 +194,20 @@ class TestTaskRidge:
         with pytest.raises(ValueError, match=message):
             TaskRidge(**settings).fit(X, y, **arguments)
 
+    @pytest.mark.parametrize("name", ["X", "y", "task", "sample_weight"])
+    def test_so_are_masked_values(self, name):
+        X, y, task = tasks_of(tasks=5)
+        given = {"X": X, "y": y, "task": task, "sample_weight": np.ones(len(y))}
+        masked = np.ma.array(given[name])
+        masked[3] = np.ma.masked
+        with pytest.raises(hs.InputError, match=f"{name} must have no masked"):
+            TaskRidge().fit(**(given | {name: masked}))
+        if name in ("X", "task"):
+            model = TaskRidge().fit(**given)
+            asked = {"X": X, "task": task} | {name: masked}
+            with pytest.raises(hs.InputError, match=f"{name} must have no masked"):
+                model.predict(**asked)
+
 
 def test_without_scikit_learn_the_module_says_what_to_install(monkeypatch):
     for name in ("sklearn", "sklearn.base"):

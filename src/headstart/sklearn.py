@@ -131,6 +131,7 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         noise = None if self.noise is None else checks.positive("noise", self.noise)
         intercept = checks.flag("fit_intercept", self.fit_intercept)
         transfer = transfer.with_constant(intercept)
+        refuse_masked(X=X, y=y, task=task, sample_weight=sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         features = Features(X.shape[1], intercept=intercept)
@@ -188,6 +189,7 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             The expected targets, and with ``return_std`` their standard deviations.
         """
         check_is_fitted(self)
+        refuse_masked(X=X, task=task)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         rows = self._features.transform(X)
         lone = self.tasks_[0] if len(self.tasks_) == 1 else None
@@ -246,6 +248,13 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 own[key] = value
         super().set_params(**own)
         return self
+
+
+def refuse_masked(**arguments: Any) -> None:
+    """Refuse masked values, of which scikit-learn would read what is behind the mask."""
+    for name, value in arguments.items():
+        if checks.has_masked(value):
+            raise InputError(f"{name} must have no masked values; got some, which are missing")
 
 
 def check_ids(task: Any, count: int) -> npt.NDArray[Any]:

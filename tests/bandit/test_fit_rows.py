@@ -257,3 +257,31 @@ def test_a_fit_that_is_interrupted_at_its_end_is_finished(monkeypatch):
     assert bandit.task("a").rounds == 2
     whole = hs.Bandit(1, seed=0).fit(rows, task="user", reward="bought")
     np.testing.assert_array_equal(bandit.prior.mean, whole.prior.mean)
+
+
+@pytest.mark.parametrize("name", ["user", "reward", "count", "x"])
+def test_masked_values_of_any_column_are_refused(name):
+    """NumPy would read what is behind the mask."""
+    frame = {"user": [1, 1, 2], "reward": [1.0, 2.0, 3.0], "count": [1.0] * 3, "x": [1.0, 3.0, 2.0]}
+    frame[name] = np.ma.array(frame[name], mask=[False, True, False])
+    records = np.ma.zeros(3, dtype=[(key, float) for key in frame])
+    for key, column in frame.items():
+        records[key] = column
+    for given in (frame, records):
+        bandit = hs.Bandit(1)
+        with pytest.raises(hs.InputError, match=rf"{name}\b.*masked"):
+            bandit.fit(given, task="user", reward="reward", weight="count")
+        assert len(bandit) == 0
+
+
+@pytest.mark.parametrize("name", ["user", "reward", "count"])
+def test_so_are_those_beside_a_schema_whose_fields_may_be_missing(name):
+    frame = {"user": [1, 1, 2], "reward": [1.0, 2.0, 3.0], "count": [1.0] * 3}
+    frame["x"] = np.ma.array([1.0, 3.0, 2.0], mask=[False, True, False])
+    bandit = hs.Bandit(hs.Schema(action={"x": hs.number()}))
+    masked = {name: np.ma.array(frame[name], mask=[False, True, False])}
+    with pytest.raises(hs.InputError, match=rf"{name}\b.*masked"):
+        bandit.fit(frame | masked, task="user", reward="reward", weight="count")
+    bandit.fit(frame, task="user", reward="reward", weight="count")
+    missing = [bandit.task(id).evidence.gram[1, 1] for id in "12"]
+    assert missing[0] != missing[1]

@@ -392,6 +392,29 @@ def test_bounds_that_cannot_hold_are_refused_before_anything_changes(k, tmp_path
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
 
 
+@pytest.mark.parametrize("reward", [1e-59, 1.0, 1e59])
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [(hs.Bandit, size) for size in (1e-45, 1e-65, 1e-100, 1e-150, 1e-300)]
+    + [(hs.meta_ts, size) for size in (1e-100, 1e-150, 1e-300)],
+)
+def test_tiny_contexts_are_no_trouble(make, size, reward, tmp_path):
+    """Coefficients are rewards over contexts, and both they and their squares are stored."""
+    rng = np.random.default_rng(0)
+    bandit = make(3, seed=0)
+    for n in range(8):
+        task = bandit.task(f"{n}")
+        for _ in range(6):
+            task.learn(task.choose(size * rng.normal(size=(4, 3))), reward * rng.normal())
+        if n < 7:
+            task.close()
+    bandit.save(tmp_path / "it.headstart")
+    again = hs.load(tmp_path / "it.headstart")
+    table = size * rng.normal(size=(4, 3))
+    for name in ("7", "new"):
+        assert again.task(name).choose(table).arm == bandit.task(name).choose(table).arm
+
+
 class TestUsualSizes:
     @pytest.mark.parametrize("value", [0.1, 0.3, 1.1, 1e-7, 1.7e9])
     @pytest.mark.parametrize("arms", [1, 3, 7, 10])

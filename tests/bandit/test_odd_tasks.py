@@ -56,11 +56,11 @@ class TestSparseClicks:
         assert np.isfinite(prior.root).all()
 
 
-def play(spoil, tasks=60, rounds=40, seed=0, noise=0.2):
+def play(spoil, tasks=60, rounds=40, seed=0, noise=0.2, kind=hs.EmpiricalBayes):
     """Regret of every task of a bandit, each task's noise spoiled by ``spoil(task, noise)``."""
     rng = np.random.default_rng(seed)
     mean, basis = rng.normal(size=6), rng.normal(size=(6, 2))
-    bandit = hs.Bandit(6, seed=1)
+    bandit = hs.Bandit(6, kind(), seed=1)
     regret = np.zeros(tasks)
     for number in range(tasks):
         theta = mean + 0.5 * basis @ rng.normal(size=2)
@@ -82,18 +82,22 @@ def clean():
 
 
 class TestNoise:
-    def test_one_broken_task_costs_the_others_little(self, clean):
-        regret, bandit = play(lambda number, noise: noise * (1000.0 if number == 9 else 1.0))
+    @pytest.mark.parametrize("kind", [hs.EmpiricalBayes, hs.Mixture])
+    def test_one_broken_task_costs_the_others_little(self, clean, kind):
+        regret, bandit = play(
+            lambda number, noise: noise * (1000.0 if number == 9 else 1.0), kind=kind
+        )
         others = np.arange(60) != 9
         assert regret[others].mean() < 1.15 * clean[others].mean()
         assert bandit.prior.noise == pytest.approx(0.2, rel=0.15)
 
-    def test_nor_does_one_absurd_reward_in_every_tenth_task(self, clean):
+    @pytest.mark.parametrize("kind", [hs.EmpiricalBayes, hs.Mixture])
+    def test_nor_does_one_absurd_reward_in_every_tenth_task(self, clean, kind):
         def spoil(number, noise):
             noise[20] += 1e6 * (number % 10 == 9)
             return noise
 
-        regret, bandit = play(spoil)
+        regret, bandit = play(spoil, kind=kind)
         others = np.arange(60) % 10 != 9
         assert regret[others].mean() < 1.2 * clean[others].mean()
         assert bandit.prior.noise == pytest.approx(0.2, rel=0.2)
@@ -194,11 +198,12 @@ class TestRewardsOfManyMagnitudes:
         assert bandit.report().rounds == 18
 
     def test_a_fit_of_many_tasks_falls_back_to_the_first_of_them(self, monkeypatch):
+        """Tasks as short as this do not show a noise of their own."""
         monkeypatch.setattr(passes, "FIRST_FIT_TASKS", 20)
         rng = np.random.default_rng(32)
         scale = np.where(rng.random(60) < 0.05, 1e36, 1.0)[:, None]
-        contexts = rng.normal(size=(60, 6, 2))
-        rewards = (contexts @ rng.normal(size=(60, 2, 1)))[..., 0] + 0.1 * rng.normal(size=(60, 6))
+        contexts = rng.normal(size=(60, 2, 2))
+        rewards = (contexts @ rng.normal(size=(60, 2, 1)))[..., 0] + 0.1 * rng.normal(size=(60, 2))
         rows = hs.Evidence.of(contexts, scale * rewards).pack()
         transfer = hs.Mixture(groups=2)
         with pytest.warns(RuntimeWarning, match="that of the first 20 tasks"):
@@ -304,6 +309,25 @@ class TestHugeContexts:
                 assert_learned(belief, rounds, each)
                 task.close()
             assert_learned(each.task("new").belief, [], each)
+
+    @pytest.mark.parametrize("kind", [hs.EmpiricalBayes, hs.Mixture])
+    @pytest.mark.parametrize("size", [1e9, 1e11, 1e16])
+    def test_the_very_first_one_makes_no_prior_certain(self, kind, size):
+        """Its task shows next to no spread, from which the first guess is made with another."""
+        rng = np.random.default_rng(0)
+        bandit, centre, regret = hs.Bandit(4, kind(), seed=0), rng.normal(size=4), 0.0
+        for number in range(8):
+            task, theta = bandit.task(number), centre + 0.3 * rng.normal(size=4)
+            for turn in range(25):
+                contexts = rng.normal(size=(6, 4))
+                values = contexts @ theta
+                if (number, turn) == (0, 0):
+                    contexts[:, 0] = size
+                choice = task.choose(contexts)
+                task.learn(choice, values[choice.arm] + 0.2 * rng.normal())
+                regret += (number >= 2) * (values.max() - values[choice.arm])
+            task.close()
+        assert regret < 60.0  # without it about 10; choosing at random about 300
 
     def test_ordinary_ones_are_not_refused_for_following_rounding(self):
         """Something next to zero came first: the others are not huge for that."""

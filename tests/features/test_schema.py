@@ -493,3 +493,30 @@ def test_numbers_that_are_written_as_text_are_noted():
         == notes["zip"]
         == ("numbers written as text: convert them for number(), unless they are codes")
     )
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        (hs.number(), [1.0, 2.0, 3.0]),
+        (hs.number(), [1, 2, 3]),
+        (hs.boolean(), [True, False, True]),
+        (hs.category("a", "b"), ["a", "b", "a"]),
+    ],
+)
+def test_masked_values_of_columns_are_missing(field, values):
+    task = hs.Bandit(hs.Schema(action={"x": field}), seed=0).task("it")
+    masked = np.ma.array(values, mask=[False, True, False])
+    expected = task.encode(actions={"x": [values[0], None, values[2]]}).table
+    np.testing.assert_array_equal(task.encode(actions={"x": masked}).table, expected)
+    strict = hs.Bandit(hs.Schema(action={"x": hs.number(missing=False)}), seed=0).task("it")
+    if isinstance(field, type(hs.number())):
+        with pytest.raises(hs.InputError, match="row 1: field 'x'"):
+            strict.encode(actions={"x": masked})
+
+
+def test_vectors_with_masked_numbers_are_refused():
+    task = hs.Bandit(hs.Schema(action={"x": hs.vector(2)}), seed=0).task("it")
+    masked = np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[False, True], [False, False]])
+    with pytest.raises(hs.InputError, match="masked"):
+        task.encode(actions={"x": masked})

@@ -252,6 +252,14 @@ def test_a_feature_that_varies_little_beside_its_mean_is_told(logbook, tmp_path)
     assert "fit takes it for constant" in said
 
 
+def test_rewards_that_vary_little_beside_their_mean_are_told(logbook, tmp_path):
+    """The noise is not estimated below a thousandth of their size."""
+    rewards = np.random.default_rng(0).normal(size=200)
+    (said,) = texts(profile_of(logbook, tmp_path, **(plain() | {"reward": 1e4 + rewards})))
+    assert said.startswith("rewards vary by less than a thousandth of their mean (10000")
+    assert not profile_of(logbook, tmp_path, **(plain() | {"reward": 1e2 + rewards})).findings
+
+
 def test_names_that_would_drive_a_terminal_are_printed_as_escapes(headstart, logbook, tmp_path):
     """Escape codes, C1 codes, ends of lines and marks of direction, in names, ids and cells."""
     x1 = plain()["x1"]

@@ -181,7 +181,7 @@ class TestHowMany:
         contexts, rewards = rounds[20]
         task = state.units.convert_tasks(Tasks.of(hs.Evidence.of(contexts, rewards)))
         contexts = contexts * state.units.inverse
-        after = groups.score_task(state, task, 1.0)
+        after = groups.score_task(state, task, 1.0, constant=False)
         gained = after.scores - groups.SCORE_DECAY * state.scores
         expected = np.empty_like(gained)
         for row, option in enumerate(state.fits):

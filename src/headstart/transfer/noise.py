@@ -30,6 +30,7 @@ from headstart.small_matrices import eigh
 SUFFICIENT_DOF = 20.0  # residual degrees of freedom at which least squares is trusted
 MIN_VARIANCE_SHARE = 1e-6  # the least R², as a share of the marginal estimate
 RANK_TOLERANCE = 1e-10  # eigenvalues of a gram below this share of the largest count as zero
+MIN_EIGENVALUE = 1e-100  # so do these, because squares of their inverses overflow
 
 
 class Spectrum(NamedTuple):
@@ -56,8 +57,8 @@ class Spectrum(NamedTuple):
         if lam > 0:
             return 1.0 / (self.values + lam)
         xp = array_namespace(self.values)
-        largest = xp.maximum(self.values.max(-1, keepdims=True), 1e-300)
-        known = self.values > RANK_TOLERANCE * largest
+        least = RANK_TOLERANCE * self.values.max(-1, keepdims=True)
+        known = self.values > xp.maximum(least, MIN_EIGENVALUE)
         inverse: Array = xp.where(known, 1.0 / xp.where(known, self.values, 1.0), 0.0)
         return inverse
 

@@ -77,6 +77,10 @@ class Columns(NamedTuple):
             names = ", ".join(map(repr, self.columns))
             raise checks.refuse(argument, f"the name of a column ({names})", name)
         column = self.columns[name]
+        if checks.has_masked(column):
+            raise InputError(
+                f"column {name!r} must have one value per row; got masked values, which are missing"
+            )
         try:
             values = column_array(column) if hasattr(column, "to_numpy") else np.asarray(column)
         except (RecursionError, TypeError, ValueError):

@@ -194,7 +194,8 @@ class Vector(Field):
     def write(self, values: Values, out: Array) -> None:
         """The numbers, 0 where they are missing, and the indicator."""
         if isinstance(values, np.ndarray) and values.shape == (len(out), self.length):
-            if values.dtype.kind == "f" and np.vdot(values, values) <= MAX_VALUE**2:
+            is_whole = values.dtype.kind == "f" and not checks.has_masked(values)
+            if is_whole and np.vdot(values, values) <= MAX_VALUE**2:
                 out[:, : self.length] = values
                 return
         elif set(map(type, values)) == {np.ndarray} and {(self.length,)} == {
@@ -239,7 +240,8 @@ def is_missing(value: Any) -> bool:
 def number_column(values: Values) -> Array:
     """Numbers as an array of floats, NaN where they are missing."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub" and values.ndim == 1:
-        return values.astype(np.float64)
+        column = values.astype(np.float64)
+        return column.filled(np.nan) if isinstance(column, np.ma.MaskedArray) else column
     if not isinstance(values, np.ndarray) and FLOATS.issuperset(map(type, values)):
         try:
             return np.array(values, dtype=np.float64)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "find_problems", "notes_on_columns"]
 
 FAR_APART = 1e3  # how much one feature may vary more than another before it is told
+STEADY_REWARDS = 1e-3  # of their mean: the noise is not estimated below this share of their size
 NAMED = 5
 FEW_TASKS = 34  # of which the share that evaluate predicts is below ten tasks
 FEW_ROWS = 2  # of an item, on average, below which its id tells little
@@ -88,6 +89,12 @@ def things_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
             f"{label(profile.features[place])} varies by less than a millionth of its mean "
             f"({profile.means[place]:.6g} ± {profile.deviations[place]:.2g}): fit takes it for "
             f"constant. Subtract a constant from it first"
+        )
+    least, greatest, mean, deviation = profile.rewards
+    if profile.shown and least < greatest and deviation < STEADY_REWARDS * abs(mean):
+        yield (
+            f"rewards vary by less than a thousandth of their mean ({mean:.6g} ± {deviation:.2g}): "
+            f"noise is not estimated below that share of their size. Subtract a constant first"
         )
     yield from rounds_to_fix(profile, logs)
 

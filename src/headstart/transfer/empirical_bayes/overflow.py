@@ -52,9 +52,9 @@ def sound_step(
 def warn_of_overflow() -> None:
     """Tell that the first guess of a population is used."""
     warnings.warn(
-        "no population fits the tasks (it overflows, or is far larger than they are): their rewards "
-        "or contexts span too many orders of magnitude, or rewards repeat without any noise; new "
-        "tasks start from the tasks' sizes alone",
+        "no population fits the tasks (it overflows, or is far larger than they are): their "
+        "rewards or contexts span too many orders of magnitude, or rewards repeat without any "
+        "noise; new tasks start from the tasks' sizes alone",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -28,6 +28,8 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 
 #: A variance below this share of the mean square is rounding: the feature is constant.
 CONSTANT_SHARE = 1e-12
+#: A variance below is taken for none: the squares of coefficients in such units would overflow.
+MIN_VARIANCE = 1e-100
 #: A task whose mean square exceeds the median task's by this factor says nothing of the unit.
 OUTLIER_FACTOR = 1e4
 #: Units that differ by more than this factor have nothing to do with each other.
@@ -243,7 +245,7 @@ def location_and_scale(first: Array, second: Array, constant: bool) -> tuple[Arr
     xp = array_namespace(first, second)
     shift = first if constant else xp.zeros_like(first)
     variance = second - shift**2
-    known = variance > CONSTANT_SHARE * second
+    known = variance > xp.maximum(CONSTANT_SHARE * second, MIN_VARIANCE)
     inverse = xp.where(known, 1.0 / xp.sqrt(xp.where(known, variance, 1.0)), 0.0)
     return xp.asarray(shift), inverse
 
@@ -252,7 +254,8 @@ def scale_around(centre: Array, contexts: ContextMoments) -> Array:
     """One over the root mean square distance of contexts from a centre (0 if there is none)."""
     xp = array_namespace(centre, contexts.first)
     square = contexts.second - 2.0 * centre * contexts.first + centre**2
-    known = square > CONSTANT_SHARE * xp.maximum(contexts.second, centre**2)
+    size = xp.maximum(contexts.second, centre**2)
+    known = square > xp.maximum(CONSTANT_SHARE * size, MIN_VARIANCE)
     known = known & (xp.asarray(contexts.count) > 0)[..., None]
     return xp.where(known, 1.0 / xp.sqrt(xp.where(known, square, 1.0)), 0.0)
 

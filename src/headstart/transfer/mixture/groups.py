@@ -25,8 +25,17 @@ from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     posteriors,
     task_likelihoods,
 )
+from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
+    task_variance,
+    usable_residuals,
+)
 from headstart.transfer.empirical_bayes.overflow import MAX_FITTED, are_bounded, is_sound_fit
-from headstart.transfer.empirical_bayes.refits.passes import PassSums, add_up, task_totals
+from headstart.transfer.empirical_bayes.refits.passes import (
+    NOISY_FACTOR,
+    PassSums,
+    add_up,
+    task_totals,
+)
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import chunks
 
@@ -92,6 +101,19 @@ class GroupFit(Record):
         top = logs.max(-1)
         return top + np.log(np.exp(logs - top[:, None]).sum(-1))
 
+    def with_noise_of_noisy(self, tasks: Tasks, known_noise: float, constant: bool) -> Tasks:
+        """The tasks that are much noisier than others with their own noise, unless R is given.
+
+        It is that of least squares: a task far from a group is no noisy one.
+        """
+        if known_noise:
+            return tasks
+        noise, dof = np.asarray(self.fit.noise_variance)[0], np.asarray(self.fit.dof)[0]
+        none = np.zeros_like(tasks.rounds)
+        usable = usable_residuals(tasks, none, none, constant, noise)
+        own = task_variance(noise, dof, usable.square, usable.dof)
+        return tasks.replace(noise_variance=np.where(own > NOISY_FACTOR * noise, own, 0.0))
+
     def retire(self, tasks: Tasks, constant: bool) -> Past:
         """The past with tasks whose evidence is no longer kept."""
         return self.past.add(self.fit, self.assign(tasks), constant)
@@ -108,7 +130,7 @@ class GroupFit(Record):
         """So many steps of EM, each a scoring step for every group."""
         mixture, sums = self, None
         for _ in range(steps):
-            shared = mixture.assign(tasks)
+            shared = mixture.assign(mixture.with_noise_of_noisy(tasks, known_noise, constant))
             count = shared.weight.sum(-1) + np.asarray(mixture.past.count)
             fit, sums, _ = scoring_step(
                 mixture.fit,

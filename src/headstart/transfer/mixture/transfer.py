@@ -171,11 +171,16 @@ class Mixture(StandardizedTransfer):
         if weight == 0:
             return state
         task = Tasks.of(evidence, weight)
-        state = score_task(state, state.units.convert_tasks(task), weight)
+        local = state.units.convert_tasks(task).with_residuals()
+        state = score_task(state, local, weight, self.constant)
         tasks, fits = state.tasks.join(task), state.fits
         if len(tasks) > KEPT_TASKS:
-            retired, tasks = state.units.convert_tasks(tasks[:1]), tasks[1:]
-            fits = tuple(fit.replace(past=fit.retire(retired, self.constant)) for fit in fits)
+            oldest, tasks = state.units.convert_tasks(tasks[:1]), tasks[1:]
+            noisy = (state.known_noise, self.constant)
+            fits = tuple(
+                fit.replace(past=fit.retire(fit.with_noise_of_noisy(oldest, *noisy), self.constant))
+                for fit in fits
+            )
         state = state.replace(tasks=tasks, fits=fits, task_count=state.task_count + 1.0)
         due = state.task_count >= state.fitted_count * (1.0 + REFIT_GROWTH)
         return self.update_fits(state) if due else state
@@ -193,6 +198,12 @@ class Mixture(StandardizedTransfer):
         guess, largest = Fit.initial(tasks, state.known_noise)[0], float(largest_size(state))
         fits: list[GroupFit] = []
         overflows = False
+        noisy = functools.partial(
+            GroupFit.with_noise_of_noisy,
+            tasks=tasks,
+            known_noise=state.known_noise,
+            constant=self.constant,
+        )
         for place, fit in enumerate(state.fits):
             improve = functools.partial(
                 GroupFit.improve,
@@ -208,10 +219,10 @@ class Mixture(StandardizedTransfer):
             overflows |= best is None
             best = first_guess(fit, guess) if best is None else best
             if place and restarts and len(tasks) >= 2 * fit.groups:
-                start = fit.restart(fits[0].fit, tasks)
+                start = fit.restart(fits[0].fit, noisy(fits[0]))
                 fresh = first_sound_fit(functools.partial(improve, steps=12), [start], largest)
                 if fresh is not None:
-                    best = max(best, fresh, key=lambda one: one.likelihood(tasks))
+                    best = max(best, fresh, key=lambda one: one.likelihood(noisy(one)))
             fits.append(best)
         if overflows:
             warn_of_overflow()
@@ -300,11 +311,14 @@ class Mixture(StandardizedTransfer):
         return TaskStructure(eigenvalues=values, note=note)
 
 
-def score_task(state: MixtureState, task: Tasks, weight: float) -> MixtureState:
+def score_task(state: MixtureState, task: Tasks, weight: float, constant: bool) -> MixtureState:
     """Score every fit's prediction, at every strength, of a task that is new to it."""
     if not state.fitted_count or not task.rounds.any():
         return state
-    latest = attempt(lambda: np.stack([fit.predict(task) for fit in state.fits]))
+    noisy = [fit.with_noise_of_noisy(task, state.known_noise, constant) for fit in state.fits]
+    latest = attempt(
+        lambda: np.stack([fit.predict(one) for fit, one in zip(state.fits, noisy, strict=True)])
+    )
     # A task whose rewards are so far out of range that squares of them overflow says nothing.
     if latest is None or not (np.abs(latest) < MAX_LIKELIHOOD).all():
         return state

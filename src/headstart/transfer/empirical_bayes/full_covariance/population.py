@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from headstart.transfer.noise import task_scale
 INITIAL_FIT_TASKS = 64  # tasks that a first guess is made from, at most
 LARGE_SHARE = 0.1  # of tasks whose rewards are large, by which others may be rounding
 ROUNDING_SHARE = 1e-12  # of the mean square reward of these tasks: below, rewards are rounding
+MAX_LOG_RATIO = math.log(1e6)  # of the variances that a first guess is made from, to their median
 INITIAL_DOF = 128.0  # how alike the tasks' noise is taken to be before there are tasks
 
 
@@ -71,9 +73,8 @@ class Fit(Record):
             Evidence.unchecked(first.gram, first.moment, first.rounds, first.squares, None)
         )
         counts = xp.take_along_axis(informative, order, -1)
-        share = counts / xp.maximum(counts.sum(-1, keepdims=True), 1)
-        variance = xp.exp((share * xp.log(xp.asarray(noise) ** 2)).sum(-1))
-        spread = xp.exp((share * xp.log(xp.asarray(noise) ** 2 / lam)).sum(-1)) / 2.0
+        variance = robust_geometric_mean(xp.asarray(noise) ** 2, counts)
+        spread = robust_geometric_mean(xp.asarray(noise) ** 2 / lam, counts) / 2.0
         if known_noise:
             variance = known_noise**2 * xp.ones_like(spread)
         mean = xp.zeros_like(first.moment[..., 0, :])
@@ -118,6 +119,25 @@ class Fit(Record):
         scale = np.sqrt(spread[..., :, None] * spread[..., None, :])
         wider = np.abs(other.covariance - self.covariance) > share * scale
         return bool(wider.any() or ((other.mean - self.mean) ** 2 > share**2 * spread).any())
+
+
+def robust_geometric_mean(values: Array, counts: Array) -> Array:
+    """The geometric mean of positive values that count; others are held near their median.
+
+    One task of contexts that are far out shows no spread, of which a fit would recover in many
+    steps only.
+
+    >>> robust_geometric_mean(np.array([1e-20, 1.0, 1.0]), np.ones(3, bool)).round(12)
+    np.float64(0.01)
+    """
+    xp = array_namespace(values)
+    number = xp.maximum(counts.sum(-1, keepdims=True), 1)
+    logs = xp.log(values)
+    ranked = xp.sort(xp.where(counts, logs, -xp.inf), axis=-1)
+    middle = xp.take_along_axis(ranked, ranked.shape[-1] - 1 - (number - 1) // 2, -1)
+    held = xp.clip(logs, middle - MAX_LOG_RATIO, middle + MAX_LOG_RATIO)
+    mean: Array = xp.exp((counts / number * xp.where(counts, held, 0.0)).sum(-1))
+    return mean
 
 
 def begin_fit(fit: Fit, ready: Any, tasks: Tasks, known_noise: float) -> tuple[Fit, Any]:
