@@ -20,8 +20,6 @@ from headstart.cli.screen import print_json, progress_bars
 from headstart.errors import FileError, InputError, visible
 from headstart.features.schema import Schema
 
-__all__ = ["check"]
-
 
 @with_log_options
 def check(

@@ -16,8 +16,6 @@ from headstart.lab.studies import STUDIES
 if TYPE_CHECKING:
     from headstart.lab.experiments.execution import Execution
 
-__all__ = ["compare", "policies", "report", "reproduce", "worlds"]
-
 
 def complete_study(incomplete: str) -> list[str]:
     """The studies whose names start so, for the shell's completion."""

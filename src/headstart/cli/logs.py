@@ -37,8 +37,6 @@ from headstart.errors import InputError
 if TYPE_CHECKING:
     from headstart.fleet import Logs
 
-__all__ = ["evaluate", "fit"]
-
 
 @with_log_options
 def fit(

@@ -18,20 +18,6 @@ from headstart.features.schema import Schema
 if TYPE_CHECKING:
     from headstart.fleet import Logs
 
-__all__ = [
-    "Cluster",
-    "Intercept",
-    "Json",
-    "LogOptions",
-    "Out",
-    "RewardModel",
-    "Standardize",
-    "TransferText",
-    "Workers",
-    "progress_unit",
-    "with_log_options",
-]
-
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for results, figures and report.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Number of processes; default all cores.")]
 Cluster = Annotated[

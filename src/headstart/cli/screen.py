@@ -20,19 +20,6 @@ from headstart.errors import visible
 if TYPE_CHECKING:
     from headstart.lab.studies.outcome import Outcome
 
-__all__ = [
-    "Interrupted",
-    "print_entries",
-    "print_facts",
-    "print_json",
-    "print_outcome",
-    "print_table",
-    "print_text",
-    "progress_bars",
-    "replace_unencodable",
-    "warn",
-]
-
 PROGRESS_SECONDS = 10.0  # between lines of progress
 
 

@@ -26,8 +26,6 @@ from headstart.storage.atomic import PathLike
 from headstart.transfer import EmpiricalBayes, Transfer
 from headstart.transfer.pooled_fit import fit_standardized, pool
 
-__all__ = ["checked_transfer", "fit", "refuse_scales"]
-
 LEAST = 64 << 20  # bytes of memory without which it is not worth beginning
 
 

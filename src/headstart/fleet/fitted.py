@@ -30,8 +30,6 @@ from headstart.transfer import Transfer
 from headstart.transfer.pooled_fit import PooledFit
 from headstart.transfer.standardize import Standardization
 
-__all__ = ["Fitted", "Plan", "Target"]
-
 
 class Plan(NamedTuple):
     """What to learn from, and how.

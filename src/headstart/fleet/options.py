@@ -26,8 +26,6 @@ from headstart.transfer import (
     Transfer,
 )
 
-__all__ = ["TRANSFERS", "Provenance", "parse_bytes", "parse_transfer"]
-
 TRANSFERS: dict[str, type[Transfer]] = {
     "empirical_bayes": EmpiricalBayes,
     "mixture": Mixture,

@@ -54,15 +54,6 @@ from headstart.transfer.pooled_fit import PooledFit
 from headstart.transfer.standardize import Standardization
 from headstart.transfer.task_order import PARTITION_TASKS, ordered_partitions
 
-__all__ = [
-    "ItemRows",
-    "LearnedItems",
-    "check_clicks",
-    "fit_click_logs",
-    "fit_item_logs",
-    "learn_items",
-]
-
 CLICK_COPIES = 6  # arrays of the size of the features that are made of rows that are read
 SHARDS = 64  # of a run
 ITEM_COPIES = 5  # arrays of the size of all features that there are at a time

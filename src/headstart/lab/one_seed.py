@@ -15,8 +15,6 @@ from headstart.records import Array
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["LEVELS", "measure_coverage", "play_interleaved", "play_logistic_oracle"]
-
 #: The nominal coverage of the intervals.
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 HELD_OUT = 10  # rounds of each task that are not played

@@ -11,8 +11,6 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
 
-__all__ = ["PerSeed"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class PerSeed(Transfer):

@@ -12,8 +12,6 @@ from headstart.records import Array
 from headstart.transfer import Transfer
 from headstart.worlds.base import Episode
 
-__all__ = ["residual"]
-
 
 def residual(transfer: Transfer, state: Any, episodes: Sequence[Episode]) -> dict[str, Array]:
     """W = ‖P̂⊥(θ* − θ̄)‖ of each seed's new task, and W²; NaN while nothing is learned.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import math
 
-__all__ = ["count", "escape_matplotlib", "escape_plotly", "format_interval", "join_words", "number"]
-
 LARGEST_WRITTEN_OUT = 1e12
 
 

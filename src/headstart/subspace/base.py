@@ -13,8 +13,6 @@ from headstart.arrays import array_namespace, transpose
 from headstart.records import Array
 from headstart.settings import Settings
 
-__all__ = ["PCA", "Components"]
-
 
 class Components(NamedTuple):
     """Principal components: eigenvalues, largest first, and eigenvectors as columns."""

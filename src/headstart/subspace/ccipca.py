@@ -14,8 +14,6 @@ from headstart.records import Array, Record
 from headstart.subspace.base import PCA, Components, check_update, with_fixed_signs
 from headstart.subspace.exact import Moments, sorted_eigh
 
-__all__ = ["CCIPCA"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CCIPCAState(Record):

@@ -14,8 +14,6 @@ from headstart.records import Array, Record
 from headstart.small_matrices import eigh
 from headstart.subspace.base import PCA, Components, check_update, with_fixed_signs
 
-__all__ = ["ExactPCA", "Moments"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Moments(Record):

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from headstart.arrays import array_namespace
 from headstart.records import Array
 
-__all__ = ["gated_log_gap", "log_gap", "raw_gap", "white_log_gap"]
-
 Ranks = npt.NDArray[np.intp]
 
 ROUNDING_SHARE = 1e-12  # eigenvalues below this share of the largest are rounding

@@ -17,8 +17,6 @@ from headstart.rules import UCB, Thompson
 from headstart.testing.samples import belief_after, bytes_of, require, run_checks
 from headstart.transfer import Transfer
 
-__all__ = ["BELIEF_CHECKS", "check_belief"]
-
 DRAWS = 20_000
 
 

@@ -14,8 +14,6 @@ from headstart.rules import Pick, Propensities, Rule
 from headstart.testing.samples import DIM, Beliefs, bytes_of, options_for, require, run_checks
 from headstart.testing.settings import SETTINGS_CHECKS
 
-__all__ = ["RULE_CHECKS", "check_rule"]
-
 CONTEXTS = set_read_only(np.random.default_rng(7).standard_normal((5, DIM)))
 PICKS = 1500  # how often a rule picks where frequencies are compared
 

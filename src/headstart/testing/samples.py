@@ -16,8 +16,6 @@ from headstart.records import Array, flatten
 from headstart.rules import Rule
 from headstart.transfer import Independent, Transfer
 
-__all__ = ["Beliefs", "bytes_of", "evidence_of", "options_for", "play", "require", "run_checks"]
-
 DIM = 3  # features of everything that is tried
 
 #: A bandit and the decisions that it made: arms, and scores to the last bit.

@@ -17,8 +17,6 @@ from headstart.errors import FileError
 from headstart.rules import UCB, Forced, Rule
 from headstart.testing.samples import DIM, options_for, play, require
 
-__all__ = ["SETTINGS_CHECKS"]
-
 
 def is_a_frozen_dataclass(thing: Any) -> None:
     """A frozen dataclass, so that it can be compared, printed and saved."""

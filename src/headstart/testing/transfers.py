@@ -21,8 +21,6 @@ from headstart.testing.samples import (
 from headstart.testing.settings import SETTINGS_CHECKS
 from headstart.transfer import Transfer
 
-__all__ = ["TRANSFER_CHECKS", "check_transfer"]
-
 
 def check_transfer(transfer: Transfer, tolerance: float = 0.0) -> None:
     """Check that a transfer does what bandits, experiments and files expect of it.

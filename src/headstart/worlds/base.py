@@ -17,8 +17,6 @@ import numpy as np
 from headstart.records import Array
 from headstart.settings import Settings
 
-__all__ = ["Episode", "Population", "Truth", "World"]
-
 
 class Episode(NamedTuple):
     """One task, played out in advance for every arm.

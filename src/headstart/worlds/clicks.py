@@ -12,8 +12,6 @@ from headstart.records import Array
 from headstart.worlds.base import Episode, Population, World
 from headstart.worlds.synthetic import covariance_along, random_orthogonal
 
-__all__ = ["Clicks"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Clicks(World):

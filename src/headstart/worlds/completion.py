@@ -13,8 +13,6 @@ from headstart.records import Array
 from headstart.worlds.offers import Indices
 from headstart.worlds.ratings import Ratings
 
-__all__ = ["Completion", "complete", "past_features"]
-
 # With these, ratings that are held out (a tenth of MovieLens-1M) are missed by 0.84 stars; with a
 # ridge of 1 or 4 it is 0.85.
 RANK = 10

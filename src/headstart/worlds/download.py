@@ -24,8 +24,6 @@ from headstart import checks
 from headstart.errors import FileError, MissingFileError
 from headstart.worlds import web
 
-__all__ = ["RELEASES", "Release", "cache_folder", "fetch"]
-
 GROUPLENS = "https://files.grouplens.org/datasets/movielens"
 TERMS = (
     "MovieLens (GroupLens, University of Minnesota) is for research: it may not be passed on, nor "

@@ -20,8 +20,6 @@ from headstart.worlds import tables
 from headstart.worlds.base import Episode, Population, World
 from headstart.worlds.offers import Indices, draw_distinct
 
-__all__ = ["Logged"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Logged(World):

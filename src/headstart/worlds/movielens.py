@@ -20,8 +20,6 @@ from headstart.worlds.completion import complete, past_features
 from headstart.worlds.download import RELEASES, fetch
 from headstart.worlds.offers import draw_distinct
 
-__all__ = ["MovieLens"]
-
 GENDERS = {"men": "M", "women": "F"}
 AGES = {f"age:{age}": age for age in reading.AGES}
 KINDS = ("gender", "age", "occupation")

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Indices", "draw_distinct"]
-
 Indices = npt.NDArray[np.integer[Any]]
 
 

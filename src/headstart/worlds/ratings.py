@@ -16,8 +16,6 @@ from headstart.records import Array
 from headstart.worlds.download import RELEASES
 from headstart.worlds.offers import Indices
 
-__all__ = ["AGES", "GENRES", "OCCUPATIONS", "Ratings", "read"]
-
 
 def split_names(names: str) -> tuple[str, ...]:
     """Names that are separated by bars, as in the files."""

@@ -10,8 +10,6 @@ from headstart import checks
 from headstart.records import Array
 from headstart.worlds.base import Episode, Population, Truth, World
 
-__all__ = ["Synthetic"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Synthetic(World):

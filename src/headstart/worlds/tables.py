@@ -19,16 +19,6 @@ from headstart.features.conversion import frame_names
 from headstart.records import Array
 from headstart.worlds.offers import Indices
 
-__all__ = [
-    "column_names",
-    "describe",
-    "factorize",
-    "find_column",
-    "find_columns",
-    "numeric_column",
-    "select",
-]
-
 WANT = "a Polars or pandas frame, or the path of a .parquet or .csv file"
 
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-__all__ = ["Progress", "describe_failure", "download", "file_lock", "progress_bar"]
-
 CHUNK_BYTES = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte
 ATTEMPTS = 3  # how many connections may break before a download fails

@@ -16,8 +16,6 @@ from headstart.transfer.standardize import CONSTANT_SHARE
 if TYPE_CHECKING:
     from headstart.fleet.check.profile import Dependence, Profile
 
-__all__ = ["Finding", "find_problems", "notes_on_columns"]
-
 FAR_APART = 1e3  # how much one feature may vary more than another before it is told
 STEADY_REWARDS = 1e-3  # of their mean: the noise is not estimated below this share of their size
 NAMED = 5

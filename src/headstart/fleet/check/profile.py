@@ -14,8 +14,6 @@ from headstart.fleet.reading.rows import BadRows, plain
 from headstart.fleet.summing.summary import Outlier
 from headstart.lab.text import count
 
-__all__ = ["Dependence", "Profile", "RoundCounts"]
-
 WIDEST = 30  # characters of the longest bar
 EXACT = 1e-10  # of a feature's variance that others leave unexplained: none, up to rounding
 

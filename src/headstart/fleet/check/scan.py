@@ -20,7 +20,7 @@ from headstart.fleet.check.findings import find_problems, notes_on_columns
 from headstart.fleet.check.profile import EXACT, Dependence, Profile, RoundCounts
 from headstart.fleet.engines.threads import job_runner
 from headstart.fleet.reading.arrays import as_array
-from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
+from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.summing.summary import (
@@ -31,8 +31,7 @@ from headstart.fleet.summing.summary import (
     report_parts,
     typical,
 )
-
-__all__ = ["Scan", "check", "dependences"]
+from headstart.transfer.task_order import mix_bits
 
 Floats = npt.NDArray[np.float64]
 

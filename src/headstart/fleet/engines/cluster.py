@@ -24,8 +24,6 @@ from headstart import checks
 from headstart.errors import HeadstartError, InputError
 from headstart.fleet.summing.tasks import one_blas_thread
 
-__all__ = ["Cluster", "WorkerDied", "connect", "in_order"]
-
 Result = TypeVar("Result")
 
 RETRIES = 3  # how often a task is run again whose worker has died

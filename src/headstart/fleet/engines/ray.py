@@ -37,8 +37,6 @@ from headstart.fleet.summing.tasks import Call, TaskPartitions, change_units
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 
-__all__ = ["RayPartitions", "gather", "merge_shards", "read_parts"]
-
 Result = TypeVar("Result")
 Shards = list[pa.RecordBatch]
 

@@ -45,8 +45,6 @@ from headstart.fleet.summing.tasks import (
 from headstart.kernels import forms
 from headstart.transfer.empirical_bayes.refits.partition_fit import LOOPS
 
-__all__ = ["MapJobs", "gather", "job_runner", "map_here"]
-
 Result = TypeVar("Result")
 
 

@@ -30,8 +30,6 @@ from headstart.model.evidence import Evidence
 from headstart.rules import UCB, Rule, Uniform
 from headstart.transfer import Transfer
 
-__all__ = ["evaluate"]
-
 Progress = Callable[[float, float], None]
 
 #: Arguments that are shown as they were given.

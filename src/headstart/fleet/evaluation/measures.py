@@ -20,8 +20,6 @@ import numpy.typing as npt
 from headstart.fleet.evaluation.rollouts import Forecast
 from headstart.records import Array
 
-__all__ = ["Bootstrap", "Estimate", "Measures", "measure"]
-
 #: The models, by the names that tables and figures show.
 LEARNED, POOLED, OFFSET = "learned prior", "pooled model", "random intercept"
 ALONE, AVERAGE = "no prior", "average only"

@@ -30,8 +30,6 @@ from headstart.model.evidence import Evidence, upper_triangle
 from headstart.model.prior import Prior
 from headstart.records import Array
 
-__all__ = ["MOST", "Expand", "fit_models", "independent_model", "random_intercept_model"]
-
 Expand = Callable[[Prior, bool], Array]
 
 MOST = 500  # past tasks that four numbers are fitted to

@@ -39,8 +39,6 @@ from headstart.fleet.summing.summary import no_progress
 from headstart.lab.text import number
 from headstart.records import Array
 
-__all__ = ["Terms", "Value", "estimate", "follow_terms", "replay_terms"]
-
 #: What each estimator is called in tables and figures.
 NAMES = {
     "logged": "as logged",

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from headstart.fleet.evaluation.result import Evaluation
 
-__all__ = ["check_place", "sections", "write_page"]
-
 ROOM = 16 * 2**20  # bytes that a page and its figures need at most
 
 ANSWERS = {"yes": "✓ yes", "no": "✗ no", "open": "? open"}

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from headstart.fleet.evaluation.result import Evaluation
 
-__all__ = ["STYLES", "calibration", "errors", "gains", "regret", "rounds_per_task", "values"]
-
 #: The models keep their colours in all figures, those of the policies they stand for.
 STYLES = {
     LEARNED: Style("#D55E00", "-", "X"),

@@ -21,8 +21,6 @@ from headstart.lab.text import format_interval, number
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LEGEND", "Evaluation"]
-
 #: What the columns of the table of models are.
 LEGEND = (
     "Squared error and log-likelihood (in nats) are means per reward. 95 % coverage is the share "

@@ -22,8 +22,6 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
 
-__all__ = ["Episodes", "Forecast", "Offers", "Policy", "follow", "forecast", "replay"]
-
 AnyPrior = Prior | MixturePrior
 Whole = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -10,15 +10,14 @@ import numpy.typing as npt
 
 from headstart.errors import InputError
 from headstart.fleet.evaluation.rollouts import Episodes, Offers
-from headstart.fleet.reading.hashing import Hashes, KeyedSums
+from headstart.fleet.reading.hashing import KeyedSums
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.grams import ADD_ROWS
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.model.evidence import packed_size
 from headstart.records import Array
-
-__all__ = ["ALL", "Columns", "Plan", "Sample", "SampleBuilder", "columns_of", "logs_all_arms"]
+from headstart.transfer.task_order import Hashes
 
 Columns = dict[str, npt.NDArray[Any]]
 Places = npt.NDArray[np.intp]

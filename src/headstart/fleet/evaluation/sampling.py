@@ -28,13 +28,12 @@ from headstart.fleet.evaluation.sample import (
     columns_of,
     logs_all_arms,
 )
-from headstart.fleet.reading.hashing import MAX_KEYS, Hashes, KeyedSums, hash_ids
+from headstart.fleet.reading.hashing import MAX_KEYS, KeyedSums, hash_ids
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.summary import Progress, ReadSummary, report_parts
 from headstart.lab.text import count
-
-__all__ = ["Places", "Split", "read_sample", "split_at_random", "split_by_time"]
+from headstart.transfer.task_order import Hashes
 
 NEVER = np.iinfo(np.int64).max
 

@@ -41,8 +41,6 @@ from headstart.transfer import Transfer
 from headstart.transfer.pooled_fit import PooledFit, fit_standardized
 from headstart.transfer.standardize import Standardization
 
-__all__ = ["Setup", "SplitResult", "forecast_clicks", "validate_split"]
-
 LEAST_CHANCE = 1e-12  # the least probability that a reward is scored by
 
 

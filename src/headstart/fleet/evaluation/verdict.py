@@ -16,8 +16,6 @@ from typing import NamedTuple
 from headstart.bandit.reports.gain import Gain
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Estimate
 
-__all__ = ["Basis", "Finding", "Verdict", "decide"]
-
 #: The share of squared error below which a difference does not matter.
 RELEVANT = 0.01
 #: The share of squared error that a rival may yet save when a model is said to do as well.

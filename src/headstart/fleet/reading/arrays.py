@@ -15,8 +15,6 @@ import pyarrow.types as kinds
 
 from headstart.kernels.forms import Kernel
 
-__all__ = ["FeatureColumns", "as_array", "as_arrow", "fill_missing", "own_array"]
-
 
 def as_array(array: pa.Array) -> npt.NDArray[Any]:
     """The values of an array; numbers of which none is missing are not copied.

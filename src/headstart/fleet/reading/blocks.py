@@ -27,11 +27,10 @@ from headstart.fleet.reading.cells import (
     show_value,
 )
 from headstart.fleet.reading.columns import Resolved
-from headstart.fleet.reading.hashing import Hashes, hash_ids, mix_bits
+from headstart.fleet.reading.hashing import hash_ids
 from headstart.fleet.reading.rows import Rows, drop_unused_ids
 from headstart.fleet.reading.types import is_text, is_time
-
-__all__ = ["to_rows"]
+from headstart.transfer.task_order import Hashes, mix_bits
 
 LONGEST = 1000  # characters of a task id
 DENSE = 8  # whole numbers within so many times their count are counted in a table

@@ -25,8 +25,6 @@ from headstart.fleet.reading.columns import Resolved
 from headstart.fleet.reading.rows import EXAMPLES, BadRows, Example
 from headstart.records import Array
 
-__all__ = ["Block", "Cells", "Mask", "encode_fields", "read_items"]
-
 Mask = npt.NDArray[np.bool_]
 Kind = type[np.floating[Any]]
 Matrix = npt.NDArray[np.float32] | npt.NDArray[np.float64]

@@ -22,8 +22,6 @@ from headstart.fleet.reading.types import is_list, is_number, is_text
 from headstart.settings import Settings
 from headstart.worlds import tables
 
-__all__ = ["Columns", "Resolved", "natural"]
-
 OPTIONAL = ("weight", "timestamp", "round", "chosen", "propensity")
 
 

@@ -21,8 +21,6 @@ from headstart.errors import FileError, HeadstartError, InputError, MissingFileE
 from headstart.fleet.reading import stores
 from headstart.fleet.reading.stores import WANT, Storage, is_url
 
-__all__ = ["FORMATS", "File", "find_files", "is_url", "open_file", "partitions_of"]
-
 #: The formats, and how the names of their files end.
 FORMATS = {
     "parquet": (".parquet", ".pq"),

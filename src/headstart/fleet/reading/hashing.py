@@ -16,9 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headstart.transfer.task_order import Hashes, hash_texts, mix_bits
-
-__all__ = ["Hashes", "KeyedSums", "count_by_doubling", "hash_ids", "mix_bits", "partition_range"]
+from headstart.transfer.task_order import Hashes, hash_texts
 
 
 def hash_ids(ids: pa.Array, seed: int = 0) -> Hashes:

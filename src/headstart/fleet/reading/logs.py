@@ -24,8 +24,6 @@ from headstart.fleet.reading.formats import open_reader
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.reading.types import is_number, is_text, time_unit
 
-__all__ = ["Logs", "Part", "advise"]
-
 ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
 MOST = 1 << 18  # fingerprints of a log, about

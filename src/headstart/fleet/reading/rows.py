@@ -16,8 +16,6 @@ import pyarrow as pa
 from headstart.errors import visible
 from headstart.fleet.reading.arrays import FeatureColumns, as_arrow
 
-__all__ = ["BadRows", "Example", "Rows", "plain"]
-
 EXAMPLES = 5  # of each reason; more are only counted
 
 Floats = npt.NDArray[np.float64]

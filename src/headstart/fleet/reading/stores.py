@@ -24,8 +24,6 @@ from pyarrow import fs
 from headstart.errors import FileError, HeadstartError, InputError, MissingFileError
 from headstart.storage import atomic
 
-__all__ = ["Folder", "Storage", "file_system", "open_url", "store_errors"]
-
 Storage = Mapping[str, Any]  # options of a file system
 
 WANT = "a path, a glob, a folder or a URL, or several"

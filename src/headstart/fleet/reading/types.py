@@ -9,8 +9,6 @@ from headstart.errors import InputError
 from headstart.features.schema.categories import Category
 from headstart.features.schema.fields import Field, Vector
 
-__all__ = ["check_field", "check_kind", "is_list", "is_number", "is_text", "is_time"]
-
 
 def is_number(kind: pa.DataType) -> bool:
     """Whether cells of this type are numbers (or all missing)."""

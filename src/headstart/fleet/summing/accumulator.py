@@ -21,20 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headstart.fleet.reading.arrays import as_array, as_arrow
-from headstart.fleet.reading.hashing import (
-    Hashes,
-    hash_ids,
-    id_texts,
-    partition_numbers,
-    power_of_two,
-)
+from headstart.fleet.reading.hashing import hash_ids, id_texts, partition_numbers, power_of_two
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.grams import Packed, RowBuffer, Whole
 from headstart.fleet.summing.shards import order_of_tasks, row_shards, sum_shard
 from headstart.model.evidence import packed_size
-
-__all__ = ["Accumulator", "NumberedRows", "TaskIndex", "partition_count", "plan_reading"]
+from headstart.transfer.task_order import Hashes
 
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 

@@ -24,8 +24,6 @@ from headstart.fleet.summing.summary import ReadSummary
 from headstart.storage import atomic
 from headstart.storage.atomic import PathLike
 
-__all__ = ["Checkpoint", "checkpointed_rows", "lock_folder", "remove_checkpoint"]
-
 INTERVAL = 60.0  # seconds between checkpoints, at least
 SHARE = 0.05  # of the time that writing them may take
 LOCK = "lock"

@@ -18,8 +18,6 @@ from headstart.fleet.reading.rows import Rows
 from headstart.kernels.forms import Kernel
 from headstart.model.evidence import upper_triangle
 
-__all__ = ["ADD_ROWS", "GROUP_ROWS", "TABLES", "Packed", "RowBuffer", "Whole", "add_by_threads"]
-
 Packed = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 

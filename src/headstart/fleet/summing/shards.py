@@ -25,12 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headstart.fleet.reading.arrays import as_array, as_arrow
-from headstart.fleet.reading.hashing import Hashes, partition_numbers, partition_range
+from headstart.fleet.reading.hashing import partition_numbers, partition_range
 from headstart.fleet.summing.grams import ADD_ROWS, GROUP_ROWS, Packed, Whole
 from headstart.model.evidence import packed_size
 from headstart.storage import atomic
-
-__all__ = ["Partition", "merge", "merge_runs", "read_run", "row_shards", "sum_shard", "write_run"]
+from headstart.transfer.task_order import Hashes
 
 
 def row_shards(

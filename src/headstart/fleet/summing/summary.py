@@ -26,19 +26,6 @@ from headstart.fleet.reading.rows import BadRows, Example, Rows, plain
 from headstart.model.evidence import Evidence
 from headstart.transfer.standardize import CONSTANT_SHARE
 
-__all__ = [
-    "FinishedParts",
-    "Outlier",
-    "Progress",
-    "ReadSummary",
-    "column_notes",
-    "find_outliers",
-    "no_progress",
-    "report_parts",
-    "thin",
-    "typical",
-]
-
 Result = TypeVar("Result")
 
 

@@ -32,8 +32,6 @@ from headstart.records import Array
 from headstart.transfer.partitions import Partitions
 from headstart.transfer.standardize import Standardization
 
-__all__ = ["Call", "DiskTasks", "LocalTasks", "MemoryTasks", "TaskPartitions"]
-
 Result = TypeVar("Result")
 
 

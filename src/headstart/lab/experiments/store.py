@@ -26,8 +26,6 @@ from headstart.storage.atomic import atomic_write
 if TYPE_CHECKING:
     from headstart.lab.experiments.plan import Plan, Results
 
-__all__ = ["Store", "check_stored", "fingerprint", "versions", "writing"]
-
 
 def versions() -> dict[str, str]:
     """The versions that a result depends on: of Python, headstart and the packages that compute.

@@ -11,8 +11,6 @@ from headstart.lab.figures.elements.interval_rows import IntervalPanel, Interval
 from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
 from headstart.lab.figures.elements.styles import Style
 
-__all__ = ["coverage"]
-
 #: Okabe and Ito's colours, in the order of the stages.
 STYLES = (
     Style("#D55E00", marker="^"),

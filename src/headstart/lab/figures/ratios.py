@@ -15,8 +15,6 @@ from headstart.lab.figures.elements.styles import assign_styles
 from headstart.lab.figures.regret import whole_tasks
 from headstart.lab.text import count, escape_plotly, format_interval, join_words, number
 
-__all__ = ["totals", "tuning"]
-
 
 def totals(regret: pl.DataFrame, baseline: str = "LinUCB", name: str = "totals") -> Figure:
     """Total regret ÷ the baseline's on the same seeds, with a paired interval.

@@ -16,14 +16,6 @@ from headstart.lab.figures.elements.styles import assign_styles
 from headstart.lab.text import count, number
 from headstart.records import Array
 
-__all__ = [
-    "cumulative_regret",
-    "mean_transfer_regret",
-    "per_task_regret",
-    "transfer_regret",
-    "with_bound",
-]
-
 COLUMNS = ("seed", "policy", "task", "round", "regret")
 KEY = COLUMNS[:-1]
 PAIRED_NOTE = (

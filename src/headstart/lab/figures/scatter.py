@@ -19,8 +19,6 @@ from headstart.worlds.base import World
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["scatter"]
-
 POINTS = KNOWN_STYLES["P-LinUCB"].colour
 PLANE = KNOWN_STYLES["projection oracle"].colour
 ARROW = KNOWN_STYLES[DEFAULT].colour

@@ -29,8 +29,6 @@ from headstart.lab.text import count, escape_matplotlib, escape_plotly, format_i
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["spectrum"]
-
 STYLE = KNOWN_STYLES[DEFAULT]
 TITLE = "Spread of tasks by principal direction"
 X_TITLE = "number of the principal direction, widest first"

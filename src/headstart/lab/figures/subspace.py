@@ -13,8 +13,6 @@ from headstart.lab.figures.elements.intervals import check_table, describe_seeds
 from headstart.lab.figures.elements.panels import Note, Panel, panel_figure, summary_table
 from headstart.lab.figures.elements.styles import assign_styles
 
-__all__ = ["rank_sweep", "subspace_error"]
-
 # What a projection policy is when it projects nothing away.
 WITHOUT_PROJECTION = {"P-LinUCB": "LinUCB", "P-TS": "LinTS"}
 

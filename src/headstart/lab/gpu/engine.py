@@ -19,8 +19,6 @@ from headstart.records import flatten
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["Learner", "double_precision", "loop_forms", "play_task", "simulate"]
-
 #: Copies of a state that learning takes, about, and the share of memory that all may take.
 WORKING_COPIES, MEMORY_SHARE = 20, 0.8
 

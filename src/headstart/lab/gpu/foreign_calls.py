@@ -16,8 +16,6 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-__all__ = ["call", "register"]
-
 EXECUTE = 3  # the stage of a call in which something is computed
 METADATA = 1  # the kind of an extension that asks for the version of the interface
 

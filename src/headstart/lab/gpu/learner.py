@@ -26,8 +26,6 @@ from headstart.lab.gpu import steps
 from headstart.lab.gpu.pytrees import register
 from headstart.lab.gpu.steps import Constant, Group
 
-__all__ = ["Learner", "loop_forms"]
-
 ALL_ROUNDS = 2**31
 
 

@@ -11,8 +11,6 @@ import jax.numpy as jnp
 from headstart.model.evidence import Evidence
 from headstart.records import fields_of, types_in
 
-__all__ = ["evidence_of", "register"]
-
 REGISTERED: set[type[Any]] = set()  # JAX refuses a second registration
 
 

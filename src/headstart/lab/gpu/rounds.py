@@ -14,8 +14,6 @@ import numpy as np
 from headstart.rules import LoopForm
 from headstart.worlds.synthetic import Synthetic, SyntheticPopulation
 
-__all__ = ["Rounds"]
-
 HEAVY_FIRST = {"uniform": 0, "thompson": 1, "ucb": 2}  # light warps draw the contexts
 
 

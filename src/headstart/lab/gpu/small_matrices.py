@@ -14,8 +14,6 @@ import jax.numpy as jnp
 
 from headstart.lab.gpu import foreign_calls
 
-__all__ = ["KERNELS", "available_kernels"]
-
 TARGET = "headstart_small_matrices"
 LARGEST_DIM = 32  # lanes of a warp
 LARGEST_RANK = 16

@@ -23,17 +23,6 @@ from headstart.model.prior import Prior
 from headstart.records import fields_of
 from headstart.small_matrices import use_kernels
 
-__all__ = [
-    "Constant",
-    "FoldStep",
-    "Group",
-    "double_precision",
-    "rebuild",
-    "start_tasks",
-    "sum_rounds",
-    "sum_tasks",
-]
-
 LARGE = 2**20  # elements from which an array is donated: its memory is used for the result
 COMPILERS = 8  # threads that compile at once
 

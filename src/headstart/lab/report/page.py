@@ -25,8 +25,6 @@ from headstart.lab.report.sections import VERDICTS, Claim, Section
 from headstart.lab.text import count, join_words, number
 from headstart.storage import atomic
 
-__all__ = ["write_report"]
-
 MAX_ROWS = 200
 NUMERIC = re.compile(r"[−+-]?[\d.,]+([eE][−+-]?\d+)?( %| ± .*| \[.*| \(.*)?|–|∞")
 

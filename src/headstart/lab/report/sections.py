@@ -11,8 +11,6 @@ import polars as pl
 from headstart import checks
 from headstart.lab.figures import Figure
 
-__all__ = ["VERDICTS", "Claim", "Section", "Verdict"]
-
 
 class Verdict(NamedTuple):
     """How a verdict is shown: a symbol beside its colour, and how a summary counts it."""

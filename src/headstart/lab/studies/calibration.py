@@ -15,8 +15,6 @@ from headstart.lab.studies.runner import Runner
 from headstart.lab.text import format_interval, join_words
 from headstart.worlds import Clicks, Synthetic, World
 
-__all__ = ["calibration"]
-
 MAX_SEEDS, MAX_TASKS = 24, 100
 STAGES = (0, 5, 25, 100)  # rewards that a task has had
 SKIPPED = 10  # tasks from which the prior is learned first

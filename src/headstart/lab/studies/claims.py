@@ -20,9 +20,6 @@ from headstart.lab.studies.synthetic import DATA, FIXED, WORLD, task_variance
 from headstart.rules import UCB
 from headstart.transfer import Subspace
 
-__all__ = ["more_claims", "movielens_claims", "rank_claims", "subspace_claims", "synthetic_claims"]
-
-
 #: Where most of the paper's claims are.
 CURVE_FIGURES = "Numerical experiments, synthetic figures"
 RANK_FIGURE = "Numerical experiments, figure of regret against q"

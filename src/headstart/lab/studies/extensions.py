@@ -24,8 +24,6 @@ from headstart.worlds.base import World
 from headstart.worlds.movielens import MovieLens
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["ratings", "synthetic_worlds"]
-
 GROUPED = Synthetic(rank=3, offset=0.0, clusters=3, separation=1.0)
 CURVED = Synthetic(curve=1.0, offset=0.0)
 CLICKS = Synthetic(logistic=4.0)

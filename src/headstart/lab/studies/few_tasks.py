@@ -16,8 +16,6 @@ from headstart.lab.studies.outcome import Ratios, our_claim, regret_section
 from headstart.lab.studies.runner import FULL, Runner
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["SPARSE_WORLDS", "SparseWorld", "few_tasks"]
-
 FULL_COVARIANCE = "full covariance alone"
 
 

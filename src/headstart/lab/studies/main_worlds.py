@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["FIRST_REPORTED_SEED", "FIRST_TUNING_SEED", "WORLDS"]
-
 FIRST_REPORTED_SEED, FIRST_TUNING_SEED = 1000, 9000  # no seed is both
 
 #: The worlds of the main table, by the name that figures show.

@@ -16,8 +16,6 @@ from headstart.lab.studies.outcome import tuning_sections
 from headstart.lab.studies.runner import Runner
 from headstart.worlds.movielens import MovieLens
 
-__all__ = ["comparison", "play_users", "singular_share"]
-
 #: Those of the paper that need no truth, which is not known of users; and a control.
 WITHOUT_TRUTH = (*(name for name in PAPER if not ALGORITHMS[name].truth), "meta_ts_unforced")
 GENRES = 18

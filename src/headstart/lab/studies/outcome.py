@@ -15,16 +15,6 @@ from headstart.lab.figures.elements.intervals import paired_ratios
 from headstart.lab.report import Claim, Section
 from headstart.lab.tuning import Tuning
 
-__all__ = [
-    "Findings",
-    "Outcome",
-    "Ratios",
-    "our_claim",
-    "ratios",
-    "regret_section",
-    "tuning_sections",
-]
-
 
 class Findings(NamedTuple):
     """What a study adds to a report: sections and claims; and its main table with a title."""

@@ -23,8 +23,6 @@ from headstart.lab.tuning import Tuning, tune
 from headstart.records import Array
 from headstart.worlds.base import World
 
-__all__ = ["FULL", "QUICK", "Runner", "Scale"]
-
 NICENESS = 10  # of processes beside the one that uses a GPU, which has to compile meanwhile
 
 

@@ -18,8 +18,6 @@ from headstart.lab.studies.runner import Runner
 from headstart.lab.tuning import Tuning
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["WORLD", "bounds", "comparison", "play_all", "play_printed", "rank_sweep", "subspace"]
-
 WORLD = Synthetic()
 DATA, FIXED = "λ's from data", "λ₁ = 100, λ₂ = 1"  # the forms of the rank sweep
 

@@ -17,7 +17,7 @@ from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.formats.columnar import ArrowFile, ParquetFile, evenly
 from headstart.fleet.reading.formats.csv import CsvFile
 from headstart.fleet.reading.formats.lines import JsonFile
-from headstart.fleet.reading.stores import Storage
+from headstart.fleet.reading.stores import Storage, is_url
 
 __all__ = ["open_reader", "sample_log"]
 
@@ -41,7 +41,7 @@ def open_reader(
     form = files.format_of(path, given)
     mapped = form in files.MAPPED and not frugal
     with files.file_errors(path, form), files.open_file(path, storage, mapped=mapped) as source:
-        reader = READERS[form](source, path, columns, files.is_url(path))
+        reader = READERS[form](source, path, columns, is_url(path))
         if reader.schema is not None:
             _ = reader.schema.names  # refused here, if damage has left bytes that are no text
         yield reader

@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved
 
-__all__ = ["ArrowFile", "ParquetFile", "Span"]
-
 Span = tuple[int, int, int | None]  # from, to, and how many rows, where that is known
 
 MAGIC = b"ARROW1"

@@ -20,8 +20,6 @@ from headstart.fleet.reading.formats.columnar import evenly
 from headstart.fleet.reading.formats.lines import Broken, Invalid, LineFile, convert_cells
 from headstart.fleet.reading.types import is_text_field
 
-__all__ = ["CsvFile"]
-
 TRUE = ["1", "1.0", "True", "TRUE", "true"]
 FALSE = ["0", "0.0", "False", "FALSE", "false"]
 MARKS = [".", "-", "?"]  # cells that stand for a missing number

@@ -23,8 +23,6 @@ from headstart.fleet.reading.formats.columnar import Span, evenly
 from headstart.fleet.reading.rows import BadRows, Example, first_examples
 from headstart.fleet.reading.types import is_list
 
-__all__ = ["RANGE", "Broken", "Invalid", "JsonFile", "LineFile"]
-
 Broken = dict[int, tuple[str, str]]  # lines that are no rows: by their number, why, what they hold
 Invalid = dict[str, dict[int, str]]  # cells of another type: by column and row, what they hold
 

@@ -19,20 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-__all__ = [
-    "DOUBLE",
-    "SINGLE",
-    "Figure",
-    "axis_title",
-    "error_bars",
-    "label_rows",
-    "log_ticks",
-    "paper_style",
-    "plotly_layout",
-    "plotly_log_axis",
-    "write_beside",
-]
-
 #: Widths of one and of two columns of a paper, in inches.
 SINGLE, DOUBLE = 3.5, 7.0
 # Round numbers for a logarithmic axis, from coarse to fine: within a decade, then at even steps.

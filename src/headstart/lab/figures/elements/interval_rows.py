@@ -17,8 +17,6 @@ from headstart.lab.text import escape_matplotlib, escape_plotly, format_interval
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["IntervalPanel", "IntervalPoint", "IntervalRows", "bar_figure", "interval_figure"]
-
 
 class IntervalPoint(NamedTuple):
     """A number with its interval: the row it stands in, and the series it belongs to.

@@ -14,8 +14,6 @@ from headstart.algorithms import DEFAULT
 from headstart.errors import InputError
 from headstart.lab.text import count
 
-__all__ = ["check_table", "describe_seeds", "mean_over_seeds", "paired_ratios", "t_quantile"]
-
 LEVEL = 0.95
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["GREY", "Note", "Panel", "draw_note", "explore_note", "panel_figure", "summary_table"]
-
 GREY = "#767676"
 
 

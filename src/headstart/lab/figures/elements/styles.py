@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from headstart.algorithms import DEFAULT
 
-__all__ = ["KNOWN_STYLES", "Style", "assign_styles", "legend_order"]
-
 
 class Style(NamedTuple):
     """A colour, a line style (Matplotlib's name for it) and a marker (likewise)."""
