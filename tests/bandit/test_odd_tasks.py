@@ -109,6 +109,21 @@ class TestNoise:
         assert np.median(noises[loud]) == pytest.approx(1.0, rel=0.2)
         assert np.median(noises[~loud]) == pytest.approx(0.2, rel=0.2)
 
+    def test_a_task_unlike_all_others_does_not_outvote_them(self):
+        """It shows an effect ten times as large as theirs; the prior forgot its mean for that."""
+        rng, common = np.random.default_rng(0), np.r_[0.25, 0.25, np.zeros(6)]
+        bandit = hs.Bandit(8, seed=0)
+        for number in range(20):
+            contexts, task = rng.normal(size=(10, 8)), bandit.task(number)
+            theta = common + 0.1 * rng.normal(size=8)
+            task.observe(contexts, contexts @ theta + 0.5 * rng.normal(size=10))
+            task.close()
+        before = bandit.prior.mean[:2]
+        bandit.task("odd").observe(np.tile(rng.normal(size=8), (10, 1)), np.full(10, 10.0))
+        bandit.task("odd").close()
+        assert (before > 0.15).all()
+        assert (bandit.prior.mean[:2] > 0.1).all()
+
 
 def assert_learned(belief, rounds, bandit):
     """A belief is what its prior and the rounds give, one by one."""

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 WIDE_DIM = 256  # features from which on steps are expensive
 FOLDS = 4
+#: Nats by which a task may prefer the isotropic prior: one odd task must not outvote twenty.
+MAX_ISOTROPIC_GAIN = 5.0
 MAX_LIKELIHOOD = 1e100  # nats: more is no evidence but an overflow to come
 
 
@@ -110,6 +112,8 @@ def score_task(
     counts = counts * (xp.abs(latest).max(-1) < MAX_LIKELIHOOD)
     latest = xp.where(counts[..., None] > 0, latest, 0.0)
     informed, alone = latest[..., :-1], latest[..., -1]
+    most = informed.max(-1) + MAX_ISOTROPIC_GAIN
+    latest = xp.concatenate([informed, xp.minimum(alone, most)[..., None]], -1)
     latest = clip_scores(latest, latest.max(-1, keepdims=True))
     new = SCORE_DECAY**weight * state.scores + counts[..., None] * latest
     new = new - new.max(-1, keepdims=True)
