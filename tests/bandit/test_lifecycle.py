@@ -708,3 +708,26 @@ def test_every_number_of_a_task_is_saved_and_loaded(tmp_path):
             assert getattr(after, field.name) == value
             assert value or field.name in ("epoch", "other_windows")
     assert after.evidence(3) == before.evidence(3)
+
+
+def test_a_unit_leaves_with_the_task_that_told_it(tmp_path):
+    """Contexts on offer tell it from then on, after a load and without one."""
+    rng = np.random.default_rng(0)
+    contexts = rng.normal(size=(36, 2))
+    contexts[12:, 0] = 1.0  # varies in task a alone
+    rewards = contexts @ [1.0, 2.0] + 0.1 * rng.normal(size=36)
+    rows = {"x0": contexts[:, 0], "x1": contexts[:, 1], "reward": rewards}
+    bandit = hs.Bandit(2, seed=0)
+    bandit.fit({"task": np.repeat(["a", "b", "c"], 12), **rows}, task="task", reward="reward")
+    for name in ("new", "a", "b", "c", "d"):  # the choice reopens a, which stays open
+        task = bandit.task(name)
+        choice = task.choose(np.c_[np.ones(4), rng.normal(size=4)])
+        if name in ("b", "c", "d"):
+            task.learn(choice, 1.0)
+            task.close()
+    bandit.save(tmp_path / "bandit")
+    again = hs.load(tmp_path / "bandit")
+    offers = rng.normal(size=(4, 2))
+    for name in ("a", "b", "new", "another"):
+        expected = again.task(name).predict(offers).mean
+        np.testing.assert_allclose(bandit.task(name).predict(offers).mean, expected, rtol=1e-9)

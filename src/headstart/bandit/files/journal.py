@@ -110,7 +110,8 @@ class Journal:
         if not isinstance(token, str):
             raise checks.refuse("choice", "a Choice or a token", choice)
         number = check_reward(reward)
-        entry = {"token": token, "reward": number, "checksum": checksum(token, number)}
+        # The checksum comes first: damage to the reward alone cannot take it away.
+        entry = {"checksum": checksum(token, number), "token": token, "reward": number}
         self.append_entry(entry)
 
     def append_entry(self, entry: dict[str, Any]) -> None:

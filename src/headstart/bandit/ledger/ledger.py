@@ -228,8 +228,7 @@ class Ledger:
         what the contexts have determined of the units of features (:meth:`PriorState.with_offer`).
         """
         cached, offer = self.entries[name].cached, None
-        tells_units = learn_units and self.prior_state.lacks_units
-        if tells_units and self.prior_state.may_tell_units(contexts):
+        if learn_units and self.prior_state.may_tell_units(contexts):
             offer = self.prior_state.with_offer(contexts, update=cached is None)
             if cached is None or offer[1]:
                 return *self.compute_belief(name, offer[0]), offer

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple, Self
 from headstart.arrays import max_abs
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes, Step
-from headstart.bandit.ledger.entries import TaskEntries, TaskEntry
+from headstart.bandit.ledger.entries import TaskEntries
+from headstart.bandit.ledger.fold_job import FoldJob
 from headstart.model.evidence import Evidence
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
@@ -49,23 +50,6 @@ class CachedPrior(NamedTuple):
     prior: Any
     reward_count: int
     running: tuple[str, ...]
-
-
-class FoldJob(NamedTuple):
-    """What is needed to fold a task: it takes long, changes nothing and needs no lock."""
-
-    state: Any
-    evidence: Evidence
-    removal: Evidence | None  # what the state still holds of the task
-    entry: TaskEntry
-    reward_count: int
-
-    def run(self, transfer: Transfer) -> Any:
-        """The state with the task."""
-        state = self.state
-        if self.removal is not None:
-            state = transfer.fold(state, self.removal, -1.0)
-        return transfer.fold(state, self.evidence, 1.0)
 
 
 class PriorState:
@@ -96,13 +80,11 @@ class PriorState:
         self.needs_refit = False
         self.removal_count = 0  # since the last refit
         self.cached: CachedPrior | None = None
-        self.lacks_units = transfer.unit_free  # some features may have no unit yet
-        self.units_test: tuple[Any, Any] = (None, None)  # of a state (Transfer.units_test)
 
     def copy(self, entries: TaskEntries, cache: BeliefCache, changes: Changes) -> PriorState:
         """The same state for a copy of the other parts of the ledger."""
         clone = copy.copy(self)
-        clone.units_test = (None, None)
+        clone.state = self.state
         clone.restore(entries=entries, cache=cache, changes=changes)
         for name in ("closed", "unfolded", "removals", "reopened"):
             setattr(clone, name, getattr(self, name).copy())
@@ -110,7 +92,8 @@ class PriorState:
 
     def restore(self, **fields: Any) -> None:
         """Set fields to what was fitted elsewhere, or read from a file, before any call."""
-        self.__dict__.update(fields)
+        for name, value in fields.items():
+            setattr(self, name, value)
 
     def start_from(self, fit: StartingFit, *, is_base: bool, free_intercept: bool) -> None:
         """Start from a fit, before any call.
@@ -156,14 +139,26 @@ class PriorState:
             self.changes.finish()
             self.changes.commit((self.put_state, *before))
 
+    @property
+    def state(self) -> Any:
+        """The transfer's state."""
+        return self._state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._state = state
+        self.units_test: Any = None  # the answer of may_tell_units, or a function that gives it
+
     def may_tell_units(self, contexts: Array) -> bool:
-        """Whether contexts on offer may determine units that are not known, by a quick test."""
-        if not self.lacks_units:
-            return False
-        state, test = self.units_test
-        if state is not self.state:
-            state, test = self.units_test = self.state, self.transfer.units_test(self.state)
-        return test is None or test(contexts)
+        """Whether contexts on offer may determine units that are not known, by a quick test.
+
+        A unit is lost when the tasks that told it leave the state.
+        """
+        test, transfer = self.units_test, self.transfer
+        if test is None:
+            test = transfer.unit_free and bool(transfer.unscaled_features(self.state).any())
+            test = self.units_test = test and (transfer.units_test(self.state) or True)
+        return test if isinstance(test, bool) else bool(test(contexts))
 
     def with_offer(self, contexts: Array, *, update: bool) -> tuple[Self, bool]:
         """The same after contexts were on offer, and whether they have determined new units.
@@ -184,16 +179,13 @@ class PriorState:
         if self.state is not before:
             new_state = observe(self.state)
         clone = copy.copy(self)
-        clone.state, clone.lacks_units = new_state, bool(unknown.any())
+        clone.state = new_state
         clone.cached = None if new_units else self.cached
         return clone, new_units
 
     def steps_to_adopt(self, other: PriorState) -> list[Step]:
         """How to take over what :meth:`with_offer` returned."""
-        return [
-            (setattr, self, name, getattr(other, name))
-            for name in ("state", "lacks_units", "cached")
-        ]
+        return [(setattr, self, name, getattr(other, name)) for name in ("state", "cached")]
 
     def prior(self, *, keep: bool = True) -> Any:
         """The prior of a new task; with ``keep`` it is cached."""
