@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import math
 import numbers
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -257,10 +257,10 @@ def is_iterable(value: object) -> bool:
     >>> is_iterable([1]), is_iterable("ab"), is_iterable(np.array(1.0))
     (True, False, False)
     """
-    if isinstance(value, (str, bytes)):
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         return False
     try:
-        iter(value)  # type: ignore[call-overload]
+        iter(value)
     except TypeError:
         return False
     return True

@@ -14,6 +14,7 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import polars
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -303,9 +304,12 @@ class TestMerging:
             with pytest.raises(hs.InputError, match="paths must fit each other") as caught:
                 hs.merge_evidence([written, other], written.with_name("out"))
             assert str(other) in str(caught.value)
-        for paths in ([], str(written), written, 5):
+        lazy = polars.LazyFrame({"path": [str(written)]})  # has entries, and cannot list them
+        for paths in ([], str(written), written, 5, lazy):
             with pytest.raises(hs.InputError, match="paths must"):
                 hs.merge_evidence(paths, written.with_name("out"))
+        with pytest.raises(hs.InputError, match="items must"):
+            hs.write_evidence(written.with_name("out"), lazy, DIM)
         with pytest.raises(hs.MissingFileError):
             hs.merge_evidence([written, written.with_name("none")], written.with_name("out"))
         assert sorted(os.listdir(written.parent)) == ["e", "forced", "wide"]
