@@ -24,13 +24,12 @@ from headstart import checks
 from headstart.arrays import array_namespace, float_if_scalar, matvec, trace, transpose
 from headstart.kernels.switch import loops
 from headstart.model.evidence import Evidence
-from headstart.records import Array, Record, combine, select
+from headstart.records import Array, Record, combine
 from headstart.small_matrices import eigh
 
 SUFFICIENT_DOF = 20.0  # residual degrees of freedom at which least squares is trusted
 MIN_VARIANCE_SHARE = 1e-6  # the least R², as a share of the marginal estimate
 RANK_TOLERANCE = 1e-10  # eigenvalues of a gram below this share of the largest count as zero
-MIN_SPREAD = 1e-9  # of rewards, as a share of their squares: less is rounding
 MIN_EIGENVALUE = 1e-100  # so do these, because squares of their inverses overflow
 
 
@@ -182,38 +181,6 @@ def task_scale(evidence: Evidence) -> tuple[Any, Any]:
     noise = xp.sqrt(xp.where(known, square, 1.0))
     lam = xp.where(known, xp.take_along_axis(lambdas, best[..., None], -1)[..., 0], 1.0)
     return float_if_scalar(noise), float_if_scalar(lam)
-
-
-def without_level(evidence: Evidence) -> Evidence:
-    """What rounds tell of the slopes, where the last feature is the same in all of them.
-
-    The intercept is integrated out under a flat prior, which leaves sums about the means. With the
-    last row g of the gram, its last entry n and the last entry b of the moment::
-
-        gram − g gᵀ/n        moment − g b/n        Σr² − b²/n        one round fewer
-
-    Where rewards do not differ by more than rounding, nothing is left, and the evidence stays.
-
-    >>> evidence = without_level(Evidence.of([[1.0, 1.0], [3.0, 1.0]], [7.0, 8.0]))
-    >>> evidence.gram[0, 0], evidence.moment[0], evidence.squares, evidence.rounds
-    (np.float64(2.0), np.float64(1.0), 0.5, 1.0)
-    """
-    xp, row = array_namespace(evidence.gram), evidence.gram[..., -1]
-    mean = evidence.moment[..., -1] / xp.maximum(row[..., -1], 1e-300)
-    share = row / xp.maximum(row[..., -1:], 1e-300)
-    squares = xp.asarray(evidence.squares) - mean * evidence.moment[..., -1]
-    differ = squares > MIN_SPREAD * xp.asarray(evidence.squares)
-    slopes = Evidence.unchecked(
-        evidence.gram - share[..., :, None] * row[..., None, :],
-        evidence.moment - mean[..., None] * row,
-        float_if_scalar(xp.asarray(evidence.rounds) - 1.0),
-        float_if_scalar(squares),
-        None,
-    )
-    whole = evidence.replace(forced=None) if evidence.forced is not None else evidence
-    if xp is np and not evidence.batch:
-        return slopes if differ else whole
-    return select(differ, slopes, whole)
 
 
 def task_ridge(evidence: Evidence, noise: float) -> Any:

@@ -27,7 +27,7 @@ from headstart.transfer.empirical_bayes.refits.passes import (
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
 from headstart.transfer.estimates import prior_of
-from headstart.transfer.noise import task_ridge, task_scale, without_level
+from headstart.transfer.noise import task_ridge, task_scale
 
 #: Fields of a state that are never below 0.
 NON_NEGATIVE = {
@@ -162,15 +162,9 @@ class StandardizedTransfer(Transfer):
             noise, dof = state.known_noise, ONE_NOISE
             lam = task_ridge(local, noise)
         else:
-            noise, lam = task_scale(without_level(local) if self.constant else local)
-        mean, root = xp.zeros_like(evidence.moment), units.isotropic_root(lam)
-        if self.constant and not state.known_noise:
-            # Rewards may be far from zero: the intercept varies as much as they are large.
-            level = local.squares / xp.maximum(xp.asarray(local.rounds), 1.0)
-            wider = xp.sqrt(xp.maximum(level * lam, noise**2)) / noise
-            last = np.arange(evidence.dim) == evidence.dim - 1
-            root = root * xp.where(last, xp.asarray(wider)[..., None], 1.0)[..., None, :]
-        return prior_of(mean, root, noise, noise_dof=dof)
+            noise, lam = task_scale(local)
+        mean = xp.zeros_like(evidence.moment)
+        return prior_of(mean, units.isotropic_root(lam), noise, noise_dof=dof)
 
     @property
     def partition_passes(self) -> int:

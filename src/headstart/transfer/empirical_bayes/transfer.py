@@ -269,7 +269,7 @@ class EmpiricalBayes(StandardizedTransfer):
         tasks = state.units.convert_tasks(state.tasks)
         if xp is np:  # elsewhere there are only tasks that were folded, which have residuals
             tasks = tasks.with_residuals()
-        fit, ready = begin_fit(state.fit, state.ready, tasks, state.known_noise, self.constant)
+        fit, ready = begin_fit(state.fit, state.ready, tasks, state.known_noise)
         strength = self.strength(state)
         low_rank = low_rank and self.low_rank
         keep_noise = (xp.asarray(state.restarted_count) > 0) & low_rank

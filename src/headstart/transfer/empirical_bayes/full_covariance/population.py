@@ -22,7 +22,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE
 from headstart.records import Array, Record, combine, select
 from headstart.transfer.empirical_bayes.tasks import Tasks
-from headstart.transfer.noise import task_scale, without_level
+from headstart.transfer.noise import task_scale
 
 INITIAL_FIT_TASKS = 64  # tasks that a first guess is made from, at most
 LARGE_SHARE = 0.1  # of tasks whose rewards are large, by which others may be rounding
@@ -55,12 +55,8 @@ class Fit(Record):
         return cls.unchecked(mean, covariance, xp.zeros_like(covariance), noise_variance, dof)
 
     @classmethod
-    def initial(
-        cls, tasks: Tasks, known_noise: float, constant: bool = False
-    ) -> tuple[Fit, npt.NDArray[np.bool_]]:
+    def initial(cls, tasks: Tasks, known_noise: float) -> tuple[Fit, npt.NDArray[np.bool_]]:
         """A first guess from the scale of the first tasks that have one, and whether any has.
-
-        With an intercept (``constant``), from that of the slopes: rewards may be far from zero.
 
         Half of their mean square is taken to be the mean's, half the spread's. Tasks whose rewards
         are all zero, or so small beside those of others that they are rounding, tell no scale,
@@ -73,8 +69,9 @@ class Fit(Record):
         informative = (size > 0) & (size >= ROUNDING_SHARE * large)
         order = stable_argsort(~informative)[..., :INITIAL_FIT_TASKS]
         first = tasks.take(order)
-        sums = Evidence.unchecked(first.gram, first.moment, first.rounds, first.squares, None)
-        noise, lam = task_scale(without_level(sums) if constant and not known_noise else sums)
+        noise, lam = task_scale(
+            Evidence.unchecked(first.gram, first.moment, first.rounds, first.squares, None)
+        )
         counts = xp.take_along_axis(informative, order, -1)
         variance = robust_geometric_mean(xp.asarray(noise) ** 2, counts)
         spread = robust_geometric_mean(xp.asarray(noise) ** 2 / lam, counts) / 2.0
@@ -143,15 +140,13 @@ def robust_geometric_mean(values: Array, counts: Array) -> Array:
     return mean
 
 
-def begin_fit(
-    fit: Fit, ready: Any, tasks: Tasks, known_noise: float, constant: bool = False
-) -> tuple[Fit, Any]:
+def begin_fit(fit: Fit, ready: Any, tasks: Tasks, known_noise: float) -> tuple[Fit, Any]:
     """The fit with a first guess from tasks where it is not ``ready``, and where it is now."""
     xp = array_namespace(fit.mean)
     begun = xp.asarray(ready) > 0
 
     def begin(before: tuple[Fit, Any]) -> tuple[Fit, Any]:
-        fresh, known = Fit.initial(tasks, known_noise, constant)
+        fresh, known = Fit.initial(tasks, known_noise)
         now = float_if_scalar(xp.where(begun | known, 1.0, 0.0))
         return select(begun, before[0], fresh), now
 
