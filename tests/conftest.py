@@ -1,6 +1,9 @@
 """What several test files share: a settled Hypothesis, and a few ways to look at a bandit."""
 
 import contextlib
+import os
+import shutil
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -50,6 +53,20 @@ def lasting(content):
         ]
 
     return known
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of 64 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "headstart-test", str(disk)]
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs to mount a small disk")
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("may not mount a small disk here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
 
 
 def books_of(bandit):

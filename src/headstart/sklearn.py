@@ -20,7 +20,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.settings import Settings
 from headstart.transfer import EmpiricalBayes, Transfer
-from headstart.transfer.pooled_fit import fit_standardized, pool
+from headstart.transfer.pooled_fit import fit_standardized, pool, refuse_forced_rounds
 from headstart.transfer.task_order import ordered_partitions
 
 try:
@@ -123,11 +123,7 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         transfer = EmpiricalBayes() if self.transfer is None else self.transfer
         if not isinstance(transfer, Transfer):
             raise checks.refuse("transfer", "a Transfer, such as EmpiricalBayes()", transfer)
-        if transfer.keeps_forced:
-            raise InputError(
-                f"transfer must learn from all rows; {transfer!r} learns from forced rounds alone: "
-                f"use Gaussian(forced=False)"
-            )
+        refuse_forced_rounds(transfer)
         noise = None if self.noise is None else checks.positive("noise", self.noise)
         intercept = checks.flag("fit_intercept", self.fit_intercept)
         transfer = transfer.with_constant(intercept)
@@ -150,7 +146,7 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         )
         self._evidence = fit.packed_evidence(partition_ids)
         self._prior = self._task_prior = transfer.prior(fit.state)
-        if len(names) == 1:  # no other task tells the scale of the coefficients and of the noise
+        if len(names) == 1:  # no other task determines the scale of coefficients and noise
             lone = Evidence.unpack(self._evidence[names[0]], features.dim)
             first = transfer.init(features.dim, noise)
             stated = None if noise is not None else transfer.single_task_prior(first, lone)

@@ -22,7 +22,7 @@ from headstart.lab.gpu import engine as gpu
 from headstart.lab.gpu import why_not
 from headstart.lab.gpu.pytrees import evidence_of, register
 from headstart.lab.gpu.steps import FoldStep
-from headstart.lab.policies import Policy, policy
+from headstart.lab.policies import PAPER, Policy, policy
 from headstart.model.belief import Belief
 from headstart.model.prior import Prior
 from headstart.records import child_items, flatten
@@ -213,20 +213,7 @@ def named(name, policy):
 
 
 EVERYBODY = [
-    *(
-        policy(name)
-        for name in (
-            "linucb",
-            "lints",
-            "bias_oful",
-            "projected_linucb",
-            "projected_ts",
-            "meta_ts",
-            "meta_ts_unforced",
-            "projection_oracle",
-            "bayes_oracle",
-        )
-    ),
+    *(policy(name) for name in (*PAPER, "meta_ts_unforced")),
     named("plug-in", policy("linucb", lam="plug-in")),
     named("shared mean, TS", Policy("", Bias(), Thompson(0.5))),
     named("M-TS, 7", policy("meta_ts", forced_rounds=7)),
@@ -391,7 +378,7 @@ def test_where_nothing_is_learned_nothing_is_compiled(monkeypatch):
         raise AssertionError("learned")
 
     monkeypatch.setattr(gpu.Learner, "learn", never)
-    assert_agree([policy("linucb"), policy("lints"), EVERYBODY[8]], tasks=3)
+    assert_agree([policy("linucb"), policy("lints"), policy("bayes_oracle")], tasks=3)
 
 
 def test_the_last_task_is_not_learned_from(monkeypatch):

@@ -16,6 +16,17 @@ import headstart as hs
 from headstart import theory
 
 PLANE = np.diag([1.0, 0.0])
+#: A learned plane at the paper's setting, for ``projection_error``.
+LEARNED_PLANE = {
+    "dim": 30,
+    "rank": 15,
+    "tasks": 400,
+    "horizon": 250,
+    "bound": 1.45,
+    "variance": 0.006,
+    "gap": 0.062,
+    "smallest": 0.5,
+}
 
 
 def plane_of(dim, rank, seed=0):
@@ -331,17 +342,7 @@ def test_printed_bias_fails_where_lambda_1_is_below_lambda_2():
 
 def test_printed_lambdas_are_of_the_kind_for_which_the_printed_bias_fails():
     # The paper's λ₁ = 1/√Y at its own setting is a hundred thousandth of its λ₂ = 1/V².
-    y = theory.projection_error(
-        dim=30,
-        rank=15,
-        tasks=400,
-        horizon=250,
-        bound=1.45,
-        variance=0.006,
-        gap=0.062,
-        smallest=0.5,
-        printed=True,
-    )
+    y = theory.projection_error(**LEARNED_PLANE, printed=True)
     lam1, lam2 = theory.regularisation(y, 1.45, printed=True)
     assert lam1 < 1e-5 * lam2
 
@@ -657,17 +658,7 @@ def test_regret_at_the_papers_setting_is_a_sixtieth_of_its_bound():
 
 
 def test_bound_for_a_learned_plane_never_beats_linucb_at_the_papers_setting():
-    y = theory.projection_error(
-        dim=30,
-        rank=15,
-        tasks=400,
-        horizon=250,
-        bound=1.45,
-        variance=0.006,
-        gap=0.062,
-        smallest=0.5,
-        noise=0.1,
-    )
+    y = theory.projection_error(**LEARNED_PLANE, noise=0.1)
     assert y > 1e8
     w = theory.learned_residual(y, 1.45)
     assert w == 2 * 1.45

@@ -102,19 +102,24 @@ def purity(prior, evidences, owners):
     return sum(np.bincount(owners[found == one]).max() for one in set(found)) / len(owners)
 
 
+def check_three_groups(prior, evidences, owners):
+    """Means, weights and deviations of the three groups are found, and every task's group."""
+    assert count(prior) == 3
+    assert purity(prior, evidences, owners) == 1.0
+    found = prior.parts.mean[np.abs(prior.parts.mean[:, None] - THREE).sum(-1).argmin(0)]
+    np.testing.assert_allclose(found, THREE, atol=0.12)
+    np.testing.assert_allclose(np.exp(prior.log_weights), 1 / 3, atol=0.02)
+    deviations = np.sqrt(prior.parts.covariance.trace(axis1=-2, axis2=-1) / 3)
+    np.testing.assert_allclose(deviations, 0.1, rtol=0.5)
+
+
 class TestHowMany:
     @some_seeds
     def test_three_groups_are_found_and_told_apart(self, seed, noise):
         owners = in_turn(3, 36)
         evidences = tasks_of(seed, THREE, owners)
         prior = prior_of(evidences, noise)
-        assert count(prior) == 3
-        assert purity(prior, evidences, owners) == 1.0
-        found = prior.parts.mean[np.abs(prior.parts.mean[:, None] - THREE).sum(-1).argmin(0)]
-        np.testing.assert_allclose(found, THREE, atol=0.12)
-        np.testing.assert_allclose(np.exp(prior.log_weights), 1 / 3, atol=0.02)
-        deviations = np.sqrt(prior.parts.covariance.trace(axis1=-2, axis2=-1) / 3)
-        np.testing.assert_allclose(deviations, 0.1, rtol=0.5)
+        check_three_groups(prior, evidences, owners)
         assert prior.noise == pytest.approx(NOISE, rel=0.1)
 
     @some_seeds
@@ -336,13 +341,7 @@ class TestManyTasks:
             assert option.past.count.sum() == pytest.approx(44.0)
             assert (option.past.count >= 0).all()
         prior = transfer.prior(state)
-        assert count(prior) == 3
-        assert purity(prior, evidences, owners) == 1.0
-        found = prior.parts.mean[np.abs(prior.parts.mean[:, None] - THREE).sum(-1).argmin(0)]
-        np.testing.assert_allclose(found, THREE, atol=0.12)
-        np.testing.assert_allclose(np.exp(prior.log_weights), 1 / 3, atol=0.02)
-        deviations = np.sqrt(prior.parts.covariance.trace(axis1=-2, axis2=-1) / 3)
-        np.testing.assert_allclose(deviations, 0.1, rtol=0.5)
+        check_three_groups(prior, evidences, owners)
 
     def test_the_same_tasks_give_the_same_state_to_the_last_bit(self):
         evidences = tasks_of(4, THREE, in_turn(3, 20), within=0.5)

@@ -16,8 +16,7 @@ from typing import Any
 import numba
 import numpy as np
 
-# Sums may be reordered, which lets them use a processor's wide registers.
-REORDERED_SUMS = {"reassoc", "contract", "nsz"}
+from headstart.kernels.tables import REORDERED_SUMS
 
 number = numba.float64
 vector = numba.types.Array(number, 1, "C", readonly=True)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headstart.errors import InputError
 from headstart.model.evidence import Evidence, packed_size
 from headstart.records import Array
 from headstart.transfer.base import Transfer
@@ -27,7 +28,7 @@ class PooledFit(NamedTuple):
     pooled
         The sums of all tasks together, of features in their units.
     units
-        Where features begin and their units, if they were standardized.
+        The origin and the units of features, if they were standardized.
     partitions
         The tasks, of features in their units.
     """
@@ -44,6 +45,15 @@ class PooledFit(NamedTuple):
             for partition, names in enumerate(ids)
             for name, row in zip(names, self.partitions.rows(partition), strict=True)
         }
+
+
+def refuse_forced_rounds(transfer: Transfer) -> None:
+    """Refuse a transfer that learns from forced rounds alone, which rows do not mark."""
+    if transfer.keeps_forced:
+        raise InputError(
+            f"transfer must learn from all rounds; {transfer!r} learns from forced rounds alone, "
+            f"which rows do not mark: use Gaussian(forced=False)"
+        )
 
 
 def pool(partitions: Partitions) -> Evidence:
@@ -72,7 +82,7 @@ def fit_standardized(
     Parameters
     ----------
     transfer
-        The transfer, told whether there is a constant feature.
+        The transfer, with the setting whether there is a constant feature.
     partitions, pooled
         The tasks, and the sums of all of them (:func:`pool`).
     noise

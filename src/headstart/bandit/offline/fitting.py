@@ -37,7 +37,12 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
 from headstart.transfer.partitions import Partitions
-from headstart.transfer.pooled_fit import PooledFit, fit_standardized, pool
+from headstart.transfer.pooled_fit import (
+    PooledFit,
+    fit_standardized,
+    pool,
+    refuse_forced_rounds,
+)
 from headstart.transfer.standardize import Standardization
 from headstart.transfer.task_order import ordered_partitions
 
@@ -141,11 +146,7 @@ def fit_rows(
             raise HeadstartError(
                 "fit needs a bandit without tasks; use task.observe for rounds of single tasks"
             )
-        if transfer.keeps_forced:
-            raise InputError(
-                f"transfer must learn from all rounds; {transfer!r} learns from forced rounds "
-                f"alone, which rows do not mark: use Gaussian(forced=False)"
-            )
+        refuse_forced_rounds(transfer)
         items = None if ledger.items is None else ledger.items.copy()
         rows = read_rows(reader, ledger.rewards, frame, task, reward, weight, features, items)
         intercept = reader.features.intercept
