@@ -94,7 +94,7 @@ def test_check_prints_the_schema_and_writes_it(headstart, frame, tmp_path):
     before = path.read_text()
     shown = headstart("check", tmp_path / "log.parquet", *words, "--write-schema", path)
     assert shown.code == 2
-    assert "is there already (--write-schema)" in shown.err
+    assert "exists already (--write-schema)" in shown.err
     assert path.read_text() == before
 
 

@@ -1,7 +1,7 @@
 """headstart: contextual bandits that start ahead.
 
-Many related decision problems, each too small to learn well alone; headstart learns what they
-share, so that the next one needs a fraction of the exploration.
+For many related decision problems (tasks), each too small to be learned well alone: the
+distribution of the tasks is estimated, and is the prior of the next one.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Checks of arguments, with messages that name the argument, what it wants and what it got."""
+"""Checks of arguments, with messages that name the argument, what is wanted and what was given."""
 
 from __future__ import annotations
 

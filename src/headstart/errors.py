@@ -23,7 +23,7 @@ class HeadstartError(ValueError):
 class InputError(HeadstartError):
     """An argument has the wrong type, shape or value.
 
-    The message names the argument, says what it wants and what it got.
+    The message names the argument, what is wanted and what was given.
     """
 
 

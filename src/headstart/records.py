@@ -29,7 +29,7 @@ def set_read_only(array: Array) -> Array:
 
 
 def read_only_copy(array: Array) -> Array:
-    """A read-only copy: whatever the caller does with the original later, this stays."""
+    """A read-only copy, independent of the original."""
     return set_read_only(np.array(array, order="C"))
 
 
@@ -172,8 +172,8 @@ def format_value(value: object) -> str:
 def flatten(state: object, path: str = "") -> dict[str, npt.NDArray[Any]]:
     """All arrays and numbers of a nested state, by their path.
 
-    Understands dataclasses, named tuples, tuples, lists, dicts, arrays and numbers; ``None`` is
-    left out.
+    The state may hold dataclasses, named tuples, tuples, lists, dicts, arrays and numbers; ``None``
+    is left out.
 
     >>> flatten({"a": (1.0, None), "b": np.zeros(2)})
     {'a.0': array(1.), 'b': array([0., 0.])}

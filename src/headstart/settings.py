@@ -1,4 +1,4 @@
-"""The base class of settings: rules, transfers, and whatever else is chosen once."""
+"""The base class of settings: rules, transfers, and other choices that do not change."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_coefficients_are_in_the_units_of_features_as_they_were_given():
     np.testing.assert_allclose(found.values, [200.0, 3.0, 1.0])
     np.testing.assert_allclose(found.contributions.estimate, [10.0, -4.0, 0.0], rtol=0.05)
     text = repr(found)
-    assert "arm 0 beside arm 1" in text
+    assert "arm 0 compared with arm 1" in text
     assert text.index("price") < text.index("stars")
 
 
@@ -125,7 +125,7 @@ def test_later_rewards_do_not_change_an_explanation():
     assert task.explain(choices[1]).other != choices[0].arm  # it was gone
 
 
-def test_a_lone_arm_is_beside_itself():
+def test_a_lone_arm_is_compared_with_itself():
     task = played().task(0)
     found = task.explain(task.choose(offer(arms=1)))
     assert found.other is None
@@ -210,7 +210,7 @@ def test_actions_are_called_by_their_ids():
     choice = task.choose(actions=[tea, milk])
     found = task.explain(choice)
     assert (found.action, found.other_action) == ("milk", "tea")
-    assert "'milk' beside 'tea'" in repr(found)
+    assert "'milk' compared with 'tea'" in repr(found)
     assert set(found.task.features) >= {"price", "brand=x", "brand=y", "intercept"}
 
 

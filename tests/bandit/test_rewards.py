@@ -439,7 +439,7 @@ class TestCosts:
         assert (found.lower < found.mean).all()
         assert (found.mean < found.upper).all()
         assert bandit.task("new").choose(np.eye(2)).arm == 1
-        assert "to be made small" in str(bandit.report())
+        assert "to be minimized" in str(bandit.report())
 
     def test_a_saved_bandit_still_minimizes(self, tmp_path):
         bandit = hs.Bandit(DIM, minimize=True, seed=0)

@@ -51,7 +51,7 @@ def linucb(
     paper: bool = False,
     **bandit: Any,
 ) -> Recipe:
-    """LinUCB (OFUL; Abbasi-Yadkori et al. 2011): every task on its own, optimism.
+    """LinUCB (OFUL; Abbasi-Yadkori et al. 2011): every task is learned alone; UCB.
 
     Nothing is learned from past tasks, except λ with ``lam="plug-in"``. ``paper=True`` is the
     printed radius, with λ = 1/V².
@@ -97,7 +97,7 @@ def lints(
     paper: bool = False,
     **bandit: Any,
 ) -> Recipe:
-    """LinTS (Agrawal and Goyal 2013): every task on its own, Thompson sampling.
+    """LinTS (Agrawal and Goyal 2013): every task is learned alone; Thompson sampling.
 
     ``paper=True`` is the printed scale, with λ = 1/V². The other parameters are those of
     :func:`linucb`, with the ``scale`` of :class:`~headstart.Thompson` and its α in place of the
@@ -121,7 +121,7 @@ def bias_oful(
     paper: bool = False,
     **bandit: Any,
 ) -> Recipe:
-    """B-OFUL (Cella et al. 2020): tasks scatter around a shared mean, optimism.
+    """B-OFUL (Cella et al. 2020): the prior mean is learned from past tasks; UCB.
 
     ``method`` is that of :class:`~headstart.Bias`. ``paper=True`` takes λ and the radius from the
     theory: R²/(n·Var) and the confidence bound, which needs the ``noise``. The other parameters
@@ -162,7 +162,7 @@ def projected_linucb(
     paper: bool = False,
     **bandit: Any,
 ) -> Recipe:
-    """P-LinUCB (Bilaj et al. 2024): explore inside the affine subspace that tasks share.
+    """P-LinUCB (Bilaj et al. 2024): the affine subspace that tasks share is learned; UCB.
 
     ``paper=True`` is Algorithms 1 and 2 as printed: CCIPCA, the raw eigengap, the printed radius,
     λ₂ = 1/V², and λ₁ = 100 (the paper requires λ₁ ≫ λ₂ and gives no value). ``rank``,
@@ -200,7 +200,7 @@ def projected_ts(
     paper: bool = False,
     **bandit: Any,
 ) -> Recipe:
-    """P-TS (Bilaj et al. 2024): the prior of P-LinUCB, Thompson sampling.
+    """P-TS (Bilaj et al. 2024): the prior of P-LinUCB; Thompson sampling.
 
     ``paper=True`` is Algorithms 1 and 3 as printed, whose scale is close to random play. The
     parameters are those of :func:`projected_linucb` and :func:`lints`.
@@ -271,7 +271,7 @@ def projection_oracle(
     paper: bool = False,
     **bandit: Any,
 ) -> Recipe:
-    """The paper's oracle (Bilaj et al. 2024): the true mean and subspace are given, optimism.
+    """The paper's oracle (Bilaj et al. 2024): the true mean and subspace are given; UCB.
 
     ``paper=True`` is Algorithm 2 as printed, with λ₁ = 100 and λ₂ = 1/V². ``mean`` and ``basis``
     are those of :meth:`Oracle.subspace <headstart.Oracle.subspace>`.
@@ -290,5 +290,5 @@ def bayes_oracle(
     radius: float | str = 1.0,
     **bandit: Any,
 ) -> Recipe:
-    """The Bayes oracle: the true mean and covariance are given, optimism."""
+    """The Bayes oracle: the true mean and covariance are given; UCB."""
     return Recipe(Oracle.gaussian(mean, covariance), UCB(radius))

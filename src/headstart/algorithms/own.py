@@ -27,7 +27,7 @@ def empirical_bayes(
     intercept: bool = True,
     **bandit: Any,
 ) -> Recipe:
-    """Empirical Bayes: mean, covariance and noise are estimated from all tasks, optimism.
+    """Empirical Bayes: mean, covariance and noise are estimated from all tasks; UCB.
 
     Without options this is ``Bandit(dim)``. ``decay_tasks``, ``units`` and ``low_rank`` are those
     of :class:`~headstart.EmpiricalBayes`.
@@ -49,7 +49,7 @@ def empirical_bayes_ts(
     intercept: bool = False,
     **bandit: Any,
 ) -> Recipe:
-    """Empirical Bayes, Thompson sampling."""
+    """Empirical Bayes; Thompson sampling."""
     return Recipe(EmpiricalBayes(decay_tasks=decay_tasks), Thompson(scale), intercept)
 
 
@@ -63,5 +63,5 @@ def mixture(
     intercept: bool = False,
     **bandit: Any,
 ) -> Recipe:
-    """A mixture of groups of tasks, each with its own mean and covariance, optimism."""
+    """A mixture of groups of tasks, each with its own mean and covariance; UCB."""
     return Recipe(Mixture(groups=groups), UCB(radius), intercept)

@@ -60,14 +60,15 @@ class Bandit(BanditFromData):
         takes the units of features from data (:class:`~headstart.EmpiricalBayes` and
         :class:`~headstart.Mixture`), and ``False`` otherwise.
     cache_size : int, default 256
-        How many beliefs are cached. Any number of tasks may be open; of those used longest ago only
-        the evidence is kept, and the belief is computed from the newest prior on the next use.
+        The number of beliefs that are cached. Any number of tasks may be open; of the least
+        recently used ones only the evidence is kept, and their belief is computed from the newest
+        prior when they are next used.
     choice_window : int, default 4096
         How many of a task's latest choices can still be learned from.
     half_life : float, optional
-        For tasks whose parameter drifts: the number of later rewards of its task after which a
-        reward counts half. Nothing is forgotten unless it is given. (Learning from a reward then
-        takes O(d³).)
+        For tasks whose parameter drifts: a reward counts half after this many later rewards of its
+        task. By default nothing is forgotten. (With a half-life, learning from a reward takes
+        O(d³).)
     reward : {"number", "binary"}, default "number"
         What rewards are. ``"number"``: any finite numbers, with the expectation xᵀθ. ``"binary"``:
         0 or 1 (clicks), which are 1 with the probability 1/(1 + exp(−xᵀθ)); ``noise`` must then be
@@ -205,7 +206,7 @@ class Bandit(BanditFromData):
         return self._state.reader.features.context_dim
 
     def task(self, id: str | int) -> Task:
-        """The task with this id, made if it is new.
+        """The task with this id; a new task is created.
 
         Parameters
         ----------
@@ -254,8 +255,8 @@ class Bandit(BanditFromData):
     ) -> Choices | list[list[Choice]]:
         """Choose for several tasks in one call: the same decisions as one by one, but faster.
 
-        Tasks that are new are made. Set ``cache_size`` to the number of tasks that are served at
-        once, or their beliefs are recomputed each time.
+        New tasks are created. Set ``cache_size`` to the number of tasks that are served at once;
+        otherwise their beliefs are recomputed each time.
 
         Parameters
         ----------
@@ -354,10 +355,10 @@ class Bandit(BanditFromData):
         rule: Rule | None = None,
         schema: Any = None,
     ) -> Self:
-        """The bandit that was saved at a path.
+        """Load the bandit that was saved at a path.
 
-        It decides as the saved one would have. Its choices have an epoch of their own: a token made
-        after the file was saved is never taken for one of them.
+        It makes the same decisions as the saved one would have. Its choices have a new epoch, so
+        that tokens created after the file was saved are not confused with them.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
-"""What can be read from a bandit without changing it.
+"""Methods and properties that read a bandit without changing it.
 
-A base class of :class:`~headstart.Bandit`, which holds its methods of this kind.
+They are in a base class of :class:`~headstart.Bandit`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What rewards are: numbers or clicks, to be made large or small.
+"""What rewards are: numbers or clicks, to be maximized or minimized.
 
 A reward model stands between the rewards that users pass and the linear model of a task. It reads a
 reward, says which round of the linear model stands for it, and gives scores and predictions in the
@@ -104,7 +104,7 @@ class RewardModel:
         return checks.positive("noise", noise)
 
     def check_rule(self, rule: Rule) -> None:
-        """Refuse a rule that these rewards are not for; here none."""
+        """Refuse a rule that does not fit these rewards; here none."""
 
     def arguments(self, noise: float | None) -> str:
         """The arguments of a bandit that say what rewards are."""
@@ -121,8 +121,8 @@ class RewardModel:
         return "expected cost" if self.minimize else "expected reward"
 
     def describe(self) -> str:
-        """What the rewards are, for a report; empty for numbers, to be made large."""
-        return "numbers, to be made small (minimize=True)" if self.minimize else ""
+        """What the rewards are, for a report; empty for numbers to be maximized."""
+        return "numbers, to be minimized (minimize=True)" if self.minimize else ""
 
 
 class Binary(RewardModel):
@@ -190,7 +190,7 @@ class Binary(RewardModel):
     def describe(self) -> str:
         """That the linear model is one of log-odds."""
         text = "0 or 1, by a logistic model"
-        return f"{text}, to be made small (minimize=True)" if self.minimize else text
+        return f"{text}, to be minimized (minimize=True)" if self.minimize else text
 
 
 #: Reward models by name.

@@ -40,7 +40,7 @@ class Prediction(NamedTuple):
 
 
 class Task:
-    """One task of a bandit: a light handle, to be kept or obtained again each time.
+    """One task of a bandit: a lightweight handle, which may be kept or obtained again.
 
     Get one with :meth:`Bandit.task`.
     """
@@ -69,7 +69,7 @@ class Task:
 
     @property
     def rounds(self) -> int:
-        """How many rewards it has seen."""
+        """The number of rewards that were learned."""
         return self._state.reward_count(self._id)
 
     @property
@@ -79,7 +79,7 @@ class Task:
 
     @property
     def belief(self) -> BaseBelief:
-        """The posterior: a prior without the task's own evidence, and its evidence."""
+        """The posterior given the task's evidence, under a prior that excludes this evidence."""
         return self._state.belief(self._id)
 
     @overload
@@ -218,7 +218,7 @@ class Task:
         context : dict, optional
             With a schema, the fields of the context, if they are the same in all rounds.
         journal : Journal, optional
-            Where the rounds are noted before they are learned from. :meth:`Bandit.replay` learns
+            Where the rounds are recorded before they are learned from. :meth:`Bandit.replay` learns
             from them once, unless that was done before.
 
         Returns
@@ -312,12 +312,12 @@ class Task:
         >>> task.observe([[1.0, 0.0], [0.0, 1.0]] * 20, [3.0, 1.0] * 20)
         True
         >>> task.explain(task.choose([[1.0, 0.5], [0.0, 1.0]]))
-        ann#0: arm 0 beside arm 1 (intervals of 95%)
+        ann#0: arm 0 compared with arm 1 (intervals of 95%)
           expected reward +1.756 [+1.029, +2.483], bonus for being less known +0, propensity 1
           feature  chosen  other  contribution            interval
           x0            1      0        +1.608   [+0.4323, +2.784]
           x1          0.5      1       +0.1483  [-0.4396, +0.7362]
-        what sets the task apart: coefficients beside those of an average task
+        what sets the task apart: coefficients compared with those of an average one
           feature       task          interval  average  difference
           x0           1.608   [0.4323, 2.784]        0      +1.608
           intercept    1.311   [0.1615, 2.461]        0      +1.311
@@ -328,16 +328,16 @@ class Task:
         return explain_choice(self._state, self._id, choice, against, level)
 
     def refresh(self) -> None:
-        """Take the newest prior, which never holds this task's own evidence."""
+        """Take the newest prior, which excludes this task's own evidence."""
         self._state.refresh(self._id)
 
     def close(self) -> None:
-        """Fold what the task has shown into the prior, once.
+        """Add the task's evidence to the prior, once.
 
-        Late rewards are still learned and folded in. Choosing again reopens the task, and costs as
-        much as for a task that was never closed; so a user who may return can be closed after every
-        visit. Where running tasks count anyway (the default), there is no need to: close a task
-        when it is over, or has not been used for long.
+        Late rewards are still learned and folded in. Choosing again reopens the task, and takes no
+        longer than for a task that was never closed; so a user who may return can be closed after
+        every visit. With the default transfer this is not necessary, because running tasks count as
+        well: close a task when it is over, or has not been used for a long time.
         """
         self._state.close(self._id)
 

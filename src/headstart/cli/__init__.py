@@ -44,7 +44,7 @@ VERSION = typer.Option(
 
 @app.callback()
 def common(version: Annotated[bool, VERSION] = False) -> None:
-    """Take the options that stand before a command."""
+    """Options that precede a command."""
 
 
 for command in (
@@ -82,5 +82,5 @@ def main() -> None:
         error.show()
         code = getattr(error, "exit_code", 2)
     if code == 130:
-        print("headstart: interrupted; what was finished is kept.", file=sys.stderr)
+        print("headstart: interrupted; finished results are kept.", file=sys.stderr)
     sys.exit(code or 0)

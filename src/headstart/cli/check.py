@@ -134,7 +134,7 @@ def print_proposal(schema: Schema, notes: list[str], path: Path | None) -> None:
 def check_new(path: Path) -> None:
     """Refuse a path where no new file can be written."""
     if path.exists():
-        raise FileError(f"{str(path)!r} is there already (--write-schema): give another name")
+        raise FileError(f"{str(path)!r} exists already (--write-schema): give another name")
     if not path.parent.is_dir():
         raise FileError(f"{str(path.parent)!r} is not a folder to write to (--write-schema)")
 

@@ -122,13 +122,11 @@ def fit(
     gain = summary.pop("gain")["sentence"]
     zero_counts = [name for name in ("bad_rows", "weightless_rows") if not summary[name]]
     print_facts({name: value for name, value in summary.items() if name not in zero_counts})
-    print_text(f"What a new task is expected to save by this prior: {gain}.")
+    print_text(f"Expected gain of a new task from this prior: {gain}.")
     print_new_notes(notes, rows)
     if fitted.bad:
         print_text(f"Left out {fitted.bad.count:,} rows that cannot be used:\n{fitted.bad}")
-    print_text(
-        f"The bandit is in {out}; headstart.load serves new tasks from it at once.", bold=True
-    )
+    print_text(f"The bandit is in {out}; headstart.load(path) loads it for new tasks.", bold=True)
 
 
 @with_log_options
@@ -205,7 +203,7 @@ def evaluate(
         print_text(ESTIMATOR_NOTE)
     if evaluation.advice:
         print_text(evaluation.advice)
-    print_text(f"The report is in {path}, figures beside it.", bold=True)
+    print_text(f"The report is in {path}, with its figures in the same folder.", bold=True)
 
 
 def print_notes(logs: Logs) -> None:
@@ -241,7 +239,7 @@ def reporting_interrupt(place: str, storage: dict[str, Any]) -> Iterator[None]:
         remove_unused(place, storage)
         rows = checkpointed_rows(place, storage)
         if not rows:
-            raise Interrupted("nothing was read far enough to be kept.") from None
+            raise Interrupted("too little was read to be kept.") from None
         raise Interrupted(
             f"the {rows:,} rows read so far are kept in {place!r}: the same command resumes from "
             f"there (--afresh starts again)."

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what they stand for."""
+"""Options that several commands share, and how they are read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Column = str | None
 
 @dataclasses.dataclass
 class LogOptions:
-    """The options that name logs and say how to read them; each field is one of them."""
+    """The options that name logs and how to read them; each field is one of them."""
 
     logs: Annotated[
         list[str],
@@ -120,7 +120,7 @@ class LogOptions:
 
 
 def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first parameter, a :class:`LogOptions`, is given by options of its own.
+    """A command whose first parameter, a :class:`LogOptions`, is given by separate options.
 
     Typer reads the options of a command from its signature.
     """

@@ -135,7 +135,7 @@ def print_outcome(outcome: Outcome, as_json: bool) -> None:
         print_json(outcome.summary())
         return
     print_table(outcome.totals, outcome.title)
-    print_text(f"The report is in {outcome.path}, figures beside it.", bold=True)
+    print_text(f"The report is in {outcome.path}, with its figures in the same folder.", bold=True)
 
 
 def print_table(table: Any, title: str) -> None:

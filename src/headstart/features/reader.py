@@ -38,8 +38,8 @@ class Offer:
     names, sizes
         The names and the usual sizes of features from now on.
     labels, has_ids
-        What the arms are called, and whether those are ids that were given; ``None`` where arms
-        are row numbers. Of several tasks, the labels of each.
+        The names of the arms, and whether these are ids that were given; ``None`` if arms have only
+        row numbers. Of several tasks, the labels of each.
     """
 
     contexts: Any
@@ -79,7 +79,7 @@ class ContextReader:
         self.set_sizes(sizes or UsualSizes.zero(features.context_dim))
 
     def copy(self) -> ContextReader:
-        """A reader of its own, with the same content."""
+        """A copy that shares no mutable state."""
         encoder = None if self.encoder is None else encoder_of(self.encoder.schema)
         return ContextReader(self.features, self.sizes, self.offer_count, encoder)
 

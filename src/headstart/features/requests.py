@@ -30,7 +30,7 @@ def request_of(contexts: Any, context: Any, actions: Any) -> Any:
     if actions is None:
         return Request(context, contexts)
     if contexts is not None:
-        raise InputError("contexts and actions must not both be given: they say the same")
+        raise InputError("contexts and actions must not both be given: they are the same argument")
     return Request(context, actions)
 
 

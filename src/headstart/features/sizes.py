@@ -1,4 +1,4 @@
-"""The usual sizes of features, and the values that are too far from them to be learned from."""
+"""The usual sizes of features, and which values are refused as far out of range."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUNDING = 1e-14  # of the distance and the size of equal values
 
 
 class FarOutError(InputError):
-    """A value that is too large beside the usual ones of its feature.
+    """A value that is too large compared with the usual ones of its feature.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class FarOutError(InputError):
 
 
 class UsualSizes(NamedTuple):
-    """How large the values of each feature usually are, and how far from where they began.
+    """The usual size of each feature's values, and their usual distance from the first ones.
 
     Both are geometric means over the values that are not zero, on which outliers have little
     influence: a value below a millionth of the usual size counts as that. A Gram matrix holds

@@ -22,7 +22,7 @@ class TransformerEncoder:
     """Rows by the ``transform`` of an object that is fitted already.
 
     It is given what was passed, a frame or a list of dicts, with the fields of the context as
-    further columns or entries. One that was fitted on a frame, and tells its columns
+    further columns or entries. One that was fitted on a frame, and has the names of its columns
     (``feature_names_in_``), is given a frame of these columns. The id of an action is its ``id``,
     if there is one, or its label in the index of a frame.
 
@@ -40,7 +40,7 @@ class TransformerEncoder:
         self.is_bounded = np.zeros(self.width, dtype=bool)
 
     def to_dict(self) -> dict[str, Any]:
-        """What a file says of it: a file holds no code."""
+        """What a file holds about it: a file holds no code."""
         return {"transformer": type(self.schema).__name__}
 
     def encode(
@@ -81,7 +81,7 @@ class TransformerEncoder:
 
     @property
     def fitted_names(self) -> list[str] | None:
-        """The columns of the frame that the transformer was fitted on, as scikit-learn's tell."""
+        """The columns of the frame that a transformer was fitted on, by scikit-learn's name."""
         names = getattr(self.schema, "feature_names_in_", None)
         return None if names is None else list(names)
 
@@ -96,7 +96,7 @@ class TransformerEncoder:
             )
 
     def as_fitted(self, actions: Any) -> Any:
-        """Actions as a frame with the columns of the fit, where the transformer tells them.
+        """Actions as a frame with the columns of the fit, where these are known.
 
         Without pandas, dicts stay as they are.
         """

@@ -2,9 +2,9 @@
 
 One rule decides between them. The compiled form is used where Numba is installed and its module is
 loaded already, or where there is enough work to repay loading it (about a second; some seconds on
-the first use on a machine, when the loops are compiled and cached on disk). A program that foresees
-work loads the module in the background meanwhile. Decisions of bandits, of which each takes
-microseconds, are switched on by hand instead (:func:`headstart.use_numba`).
+the first use on a machine, when the loops are compiled and cached on disk). A program that expects
+work loads the module in the background. Decisions of bandits, of which each takes microseconds, are
+switched on by hand instead (:func:`headstart.use_numba`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_loading(module: str) -> bool:
 
 
 def load_if_worth(module: str, work: int) -> Any:
-    """A module of compiled loops, or ``None`` where it is not worth loading for so much work.
+    """A module of compiled loops, or ``None`` where this much work does not repay loading it.
 
     One that is being loaded in the background is waited for.
     """
@@ -78,7 +78,7 @@ class Kernel(Generic[Form]):
         self.reference, self.module = reference, module
 
     def form(self, work: int = WORTH, wait: bool = True) -> Form:
-        """The form to use for so much work.
+        """The form to use for this much work.
 
         While the module is being loaded in the background, it is the reference unless ``wait``.
         """

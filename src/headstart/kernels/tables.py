@@ -18,7 +18,7 @@ ROWS = 64  # rows of a task that are multiplied at once, at most
 
 
 def prepare() -> None:
-    """Have the loops ready that read and add up rows: compiled, or from the cache on disk."""
+    """Prepare the loops that read and add up rows: compile them, or load them from the cache."""
     order, starts = group_rows(np.zeros(0, np.int64), 0)
     for kind in (np.float32, np.float64):
         features, none = np.zeros((0, 1), kind), np.zeros(0)
@@ -79,8 +79,8 @@ def add_rows(
             count = min(ROWS, starts[task + 1] - first)
             weight = float(count)
             for k in range(count):
-                # All columns, also those that mean nothing: loops of a multiple of a register's
-                # numbers are faster. What is written too much is overwritten next.
+                # All columns, also superfluous ones: loops over a multiple of a register's numbers
+                # are faster. What is superfluous is overwritten next.
                 source = features[order[first + k]]
                 target = room[k * size : k * size + len(source)]
                 for j in range(len(source)):

@@ -19,7 +19,7 @@ LANES = 8  # numbers of a wide register
 
 
 def prepare() -> None:
-    """Have the loops ready: compiled, or from the cache on disk."""
+    """Prepare the loops: compile them, or load them from the cache on disk."""
     rows, root = np.zeros((0, 4)), np.zeros((LANES, LANES))
     vector, directions = np.zeros(LANES), np.zeros((LANES, 1))
     variances = full_sums(rows, 1, vector, root, 1.0, 1.0, 4.0, 1.0)[-1]
@@ -105,13 +105,13 @@ def full_sums(
     Parameters
     ----------
     rows, dim
-        Packed evidence of tasks with so many features.
+        Packed evidence of tasks, and their number of features.
     mean, root
         μ and F, the symmetric root of the covariance, padded.
     scale, degrees
         s² and ν of the tasks' noise.
     noisy
-        A task with so many times s² counts by its own variance.
+        A task with more than this many times s² counts by its own variance.
     limit
         A number on the diagonal of F G F that is larger hides the digits of smaller ones.
     """
@@ -255,7 +255,7 @@ def low_rank_sums(
     Parameters
     ----------
     rows, dim, variances
-        Packed evidence of tasks with so many features, and the noise variance of each.
+        Packed evidence of tasks, their number of features, and the noise variance of each.
     mean, loadings, spread
         μ, padded, the columns of W in use, padded, and σ².
     uncertain

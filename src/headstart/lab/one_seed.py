@@ -25,16 +25,16 @@ def measure_coverage(
 ) -> Array:
     """The shares of arms whose expected reward and whose reward are within their intervals.
 
-    ``Bandit(dim)``, with nothing else given, plays tasks one after another. When a task has had as
-    many rewards as a stage says, the first arm of each of ten rounds that are never played is
-    predicted. Arms are in random order, so these do not depend on what the bandit has chosen.
+    ``Bandit(dim)``, with nothing else given, plays tasks one after another. At each stage, a number
+    of rewards of the task, the first arm of each of ten rounds that are never played is predicted.
+    Arms are in random order, so these do not depend on what the bandit has chosen.
 
     Parameters
     ----------
     world, seed
         Where tasks come from.
     tasks
-        How many are played, each for as many rounds as the last stage says.
+        The number of tasks, each of as many rounds as the last stage.
     stages
         Numbers of rewards, rising; 0 is a new task.
     reward
@@ -67,7 +67,7 @@ def measure_coverage(
 
 
 def play_interleaved(world: World, seed: int, tasks: int, rounds: int, at_once: int) -> Array:
-    """Regret of every task when ``at_once`` tasks run in turns, and the next starts as one ends.
+    """Regret of every task when ``at_once`` tasks take turns, and a new one starts as one ends.
 
     The bandit is the default, and estimates the noise. With ``at_once=1``, tasks are sequential.
     """

@@ -1,4 +1,4 @@
-"""Policies: what plays in an experiment, under the name that tables and figures show.
+"""Policies: transfers and rules under the names that tables and figures show.
 
 A :class:`Policy` is any transfer and rule. A :class:`NamedPolicy` is an algorithm of the registry
 (:data:`headstart.algorithms.ALGORITHMS`) with options; its transfer and rule are built when the

@@ -1,4 +1,4 @@
-"""Numbers and names as a reader sees them."""
+"""Formatting of numbers and names for readers."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def join_words(words: list[str]) -> str:
 
 
 def escape_matplotlib(name: str) -> str:
-    """A name that Matplotlib draws as it is: no maths in it, and never left out of a legend."""
+    """A name escaped for Matplotlib: no maths in it, and never left out of a legend."""
     text = name.replace("\\", "\\\\").replace("$", r"\$") if "$" in name else name
     return " " + text if text.startswith("_") else text
 
 
 def escape_plotly(name: str) -> str:
-    """A name that Plotly draws as it is: no markup in it."""
+    """A name escaped for Plotly: no markup in it."""
     return html.escape(name, quote=False)

@@ -148,7 +148,7 @@ class BaseBelief(Record, ABC):
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether it must be computed anew from prior and evidence."""
+        """Whether it must be recomputed from prior and evidence."""
         return False
 
     def rebuild_due(self) -> Any:

@@ -105,7 +105,7 @@ class Belief(BaseBelief):
 
     @classmethod
     def start(cls, prior: Prior) -> Self:
-        """The posterior before any reward: the prior."""
+        """The posterior before any reward, which is the prior."""
         if not isinstance(prior, Prior):
             raise checks.refuse("prior", "a Prior", prior)
         batch = prior.batch
@@ -163,7 +163,7 @@ class Belief(BaseBelief):
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether it must be built anew from prior and evidence (one answer for a whole batch)."""
+        """Whether it must be recomputed from prior and evidence (one answer for a whole batch)."""
         if self.mean.ndim == 1:
             if self.noise_ratio == 0.0:
                 return True
@@ -183,8 +183,8 @@ class Belief(BaseBelief):
     def degrees_of_freedom(self) -> tuple[Any, Any]:
         """After k rewards ν + k, as in the conjugate model, and ν + k − Σ λ/(1 + λ) or less.
 
-        The sum, of the parameters that the rewards have told, is at most d and Σ log (1 + λ).
-        Without rewards R does not matter to θ.
+        The sum counts the parameters that the rewards have determined, and is at most d and Σ log
+        (1 + λ). Without rewards R does not matter to θ.
         """
         dof = self.prior.noise_dof
         dof = np.where(has_own_noise(dof), dof, np.inf)

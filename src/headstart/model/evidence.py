@@ -4,8 +4,8 @@ Everything a linear model can learn from a task's rounds ``(x_k, r_k)`` is in fo
 
     gram = Σ x xᵀ      moment = Σ r x      rounds = Σ 1      squares = Σ r²
 
-They commute, so that late rewards may come in any order, and they merge across machines by
-addition. They give the task's ridge estimate and its posterior under *any* prior, and are the only
+The order of the rounds does not matter, so that rewards may come late, and sums of several machines
+are added. They give the task's ridge estimate and its posterior under *any* prior, and are the only
 thing that must be stored.
 """
 

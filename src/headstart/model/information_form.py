@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from headstart.model.evidence import Evidence
     from headstart.model.prior import Prior
 
-#: Information in one direction, in prior units, from which on products lose too many digits.
+#: Information in one direction, in prior units, above which products lose too many digits.
 MAX_INFORMATION = 1e11
-#: tr B⁻¹, with B scaled to a unit diagonal, from which on too many digits of it are rounding.
+#: tr B⁻¹, with B scaled to a unit diagonal, above which too many of its digits are rounding.
 MAX_INVERSE_TRACE = 1e10
 
 
@@ -77,8 +77,8 @@ def information_posterior(
 def sums_are_accurate(root: Array, gram: Array) -> bool:
     """Whether a posterior can be found from a prior root and a task's Gram matrix.
 
-    It cannot where contexts are so large, beside the prior or beside each other, that their sum has
-    lost all digits of the smaller ones in a direction that matters.
+    It cannot where contexts are so large, compared with the prior or with each other, that their
+    sum has lost all digits of the smaller ones in a direction that matters.
 
     >>> row = np.array([1e9, 1e9])
     >>> (
@@ -132,7 +132,7 @@ def scaled_inverse(matrix: Array) -> Inverse | None:
 def with_information_form(
     prior: Prior, start: Array, evidence: Evidence, posteriors: tuple[Array, ...], inner: Array
 ) -> tuple[Array, ...]:
-    """The same posteriors, found anew where products have lost too many digits."""
+    """The same posteriors, recomputed where products have lost too many digits."""
     mean, root, information, square = (np.array(part) for part in posteriors)
     shape = (*information.shape, prior.dim)
     centre, moment = np.broadcast_to(prior.mean, shape), np.broadcast_to(evidence.moment, shape)

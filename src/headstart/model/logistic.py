@@ -11,19 +11,19 @@ A second-order expansion there is the likelihood of one Gaussian observation of 
 
 So a reward enters beliefs and evidence as the round (√w x, √w z) of a linear model with R = 1: sums
 stay sums, and every transfer works on them. With p̄ = p this would be Laplace's approximation. Its
-modes are not means: where rewards of 1 are rare, posteriors are skewed, and all tasks together come
-out too likely to be clicked on. So p̄ is the mean of σ(e) after the reward, to second order, ::
+modes are not means: where rewards of 1 are rare, posteriors are skewed, and predicted rates over
+all tasks are too high. So p̄ is the mean of σ(e) after the reward, to second order, ::
 
     p̄ = p + ½ s' w (1 − 2p)        s' = s/(1 + w s), at most 1
 
-Up to there the expansion is right to a tenth: rare clicks are exp(s'/2) times as likely on average
-as at the mode, and 1 + s'/2 stands for that. Without a bound, or with the exact moments, rewards
-under a prior that is still too wide are taken for log-odds far from 0, and as wide a prior is
-learned from them. Fits, which look at all rounds of a task together, compute with the exact moments
-(:func:`posterior_evidence`).
+Up to this bound the expansion is accurate to 10 %: rare clicks are exp(s'/2) times as likely on
+average as at the mode, and 1 + s'/2 stands for that. Without a bound, or with the exact moments,
+rewards under a prior that is still too wide are taken for log-odds far from 0, and as wide a prior
+is learned from them. Fits, which look at all rounds of a task together, compute with the exact
+moments (:func:`posterior_evidence`).
 
 What a round adds depends on the belief at that time, so the order of rewards matters a little.
-Plain Newton steps towards η diverge where s is large: they are held in a bracket here. w is never
+Newton steps towards η diverge where s is large; here they are kept within a bracket. w is never
 below 10⁻⁶, so that the sums stay finite.
 """
 
@@ -49,7 +49,7 @@ MEAN_STEPS = 20  # from the mode of a posterior to its mean
 MEAN_TOLERANCE = 1e-4  # of log-odds, in these steps
 MAX_MOVE = 2.0  # of the log-odds of a round, in one of these steps
 NODES = np.arange(-72, 73) / 8.0  # of the trapezoidal rule, in standard deviations
-WIDE_DEVIATION = 20.0  # from which on they are too far apart
+WIDE_DEVIATION = 20.0  # above which they are too far apart
 
 
 def sigmoid(odds: Any) -> Any:
@@ -167,12 +167,12 @@ def posterior_evidence(prior: Prior, contexts: Array, rewards: Array, weights: A
         w = E σ'(e)        z = E e + (r − E σ(e))/w
 
     Its mode is found first, by Newton's method in coordinates in which the prior is N(0, I), with
-    steps that are halved until they climb. Unlike with :func:`linearize`, the order of the rounds
-    does not matter.
+    steps that are halved until the density rises. Unlike with :func:`linearize`, the order of the
+    rounds does not matter.
 
-    A fit takes the rounds for observations of a linear model, whatever prior it tries. A click of
-    probability .004 would be one of e + 250, at any distance from e. So w is not below
-    :func:`least_curvatures` (.09 there); that leaves the mean of q as it is.
+    A fit treats the rounds as observations of a linear model under every prior that it tries. A
+    click of probability .004 would be an observation of e + 250 under each of them. So w is not
+    below :func:`least_curvatures` (.09 there); that leaves the mean of q as it is.
 
     Parameters
     ----------

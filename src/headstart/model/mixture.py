@@ -158,7 +158,7 @@ class MixtureBelief(Groups, BaseBelief):
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether it must be built anew from prior and evidence."""
+        """Whether it must be recomputed from prior and evidence."""
         return bool(self.parts.needs_rebuild)
 
     def rebuild_due(self) -> Any:

@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from headstart.model.evidence import Evidence
     from headstart.model.prior import Prior
 
-MIN_RESIDUAL_DOF = 4  # degrees of freedom from which on residuals tell the noise
-MAX_EARLY_DOF = 32.0  # ν below which a few rewards tell something of R
-RANK_SHARE = 1e-9  # of the largest eigenvalue: below, rewards say nothing of a direction
+MIN_RESIDUAL_DOF = 4  # degrees of freedom at which residuals determine the noise
+MAX_EARLY_DOF = 32.0  # ν below which a few rewards are informative about R
+RANK_SHARE = 1e-9  # of the largest eigenvalue: below, rewards carry no information
 NOISE_STEPS = 8
 
 
 def has_own_noise(dof: Any) -> Any:
-    """Whether ν lets a task have a noise of its own, and its size is known beforehand."""
+    """Whether ν allows tasks their own noise, and its scale is known beforehand."""
     dof = array_namespace(dof).asarray(dof)
     return (dof > 0) & (dof < ONE_NOISE)
 
 
 def is_fixed(dof: Any) -> bool:
-    """Whether ν is one number, by which no task has a noise of its own whose size is known."""
+    """Whether ν is one number that allows no task its own noise with a known scale."""
     return type(dof) is float and not 0.0 < dof < ONE_NOISE
 
 
 def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
-    """R from S where nothing else tells it; as before where the prior does, or S is zero."""
+    """R from S where nothing else determines it; as before where the prior does, or S is zero."""
     if type(square) is float and type(prior.noise_dof) is float:
         has_scale = prior.noise_dof == 0.0 and square > 0.0
         return math.sqrt(square / max(rounds, 1e-300)) if has_scale else before
@@ -50,10 +50,10 @@ def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> A
 
 
 def rounds_before_noise(dof: Any, dim: int) -> Any:
-    """The number of rewards from which on a task's R is estimated from them, by ν and d.
+    """The number of rewards after which a task's R is estimated from them, by ν and d.
 
     A few rewards outweigh the prior's R where tasks differ much in their noise. Otherwise the
-    residuals of least squares tell it, and nothing is computed before there are any.
+    residuals of least squares determine it, and nothing is computed before there are any.
     """
     xp = array_namespace(dof)
     early = xp.asarray(dof) < MAX_EARLY_DOF

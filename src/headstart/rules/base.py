@@ -43,7 +43,7 @@ class Propensities(NamedTuple):
 
 
 class LoopForm(NamedTuple):
-    """A rule as compiled loops know it (:func:`headstart.kernels.compiled.play`).
+    """A rule in the form that compiled loops take (:func:`headstart.kernels.compiled.play`).
 
     ``kind`` is "ucb", "thompson" or "uniform"; ``multiplier`` is γ/R or v/R; the first ``forced``
     rounds of a task are uniformly random.
@@ -144,7 +144,7 @@ class Rule(Settings, ABC):
     def check_bandit(
         self, prior: Any, transfer: object, noise: float | None, half_life: float | None
     ) -> None:
-        """Refuse a bandit in which the rule cannot keep what it promises.
+        """Refuse a bandit for which the rule's guarantee does not hold.
 
         ``prior`` is what the transfer starts from, ``noise`` is R or ``None`` if it is estimated,
         and ``half_life`` is ``None`` if no reward is forgotten.
@@ -169,13 +169,13 @@ class Rule(Settings, ABC):
 
     @property
     def forces(self) -> bool:
-        """Whether some of its choices may be forced: uniformly random, and marked so."""
+        """Whether it may make forced choices, which are uniformly random and are marked."""
         return True
 
     # A shortcut. It is not inherited by a subclass, which may override what it stands for.
 
     def loop_form(self) -> LoopForm | None:
-        """The rule as compiled loops know it; ``None`` if they cannot follow it."""
+        """The rule in the form that compiled loops take; ``None`` if it has none."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""The probability of each arm to be the best one under a Gaussian parameter, by quadrature.
+"""The probability of each arm of being the best one under a Gaussian parameter, by quadrature.
 
 With θ = θ̂ + v F z and z ~ N(0, I), the scores X θ of n arms are c + A z. Up to what all arms share,
 A z = W w with W of as few columns as possible, largest first (a singular value decomposition of
@@ -38,7 +38,7 @@ def best_arm_probabilities(
     contexts: Array,
     everyone: npt.NDArray[np.bool_],
 ) -> Array:
-    """The probability of each arm to have the largest score among those allowed.
+    """The probability that each arm has the largest score among those allowed.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def best_arm_probabilities(
 def largest_entry_probabilities(
     centres: Array, slopes: Array, copies: npt.NDArray[np.intp] | None = None
 ) -> Array:
-    """The probability of each entry of ``centres + slopes @ z`` to be the largest, z ~ N(0, I).
+    """The probability that each entry of ``centres + slopes @ z`` is the largest, z ~ N(0, I).
 
     Entries that are always equal share their probability, by their ``copies`` where given.
     """
@@ -119,7 +119,7 @@ def shares_of_points(centres: Array, slopes: Array) -> Array:
 
 
 def line_probabilities(intercepts: Array, slopes: Array) -> Array:
-    """The probability of each line to be the highest at t ~ N(0, 1), for many intercepts.
+    """The probability that each line is the highest at t ~ N(0, 1), for many intercepts.
 
     ``(points, n)`` and ``(n,)`` to ``(points, n)``.
     """

@@ -20,7 +20,7 @@ from headstart.rules.ties import Allowed, Mask, Rng, arm_mask, draw_arm, select_
 class Uniform(Rule):
     """Any arm, with equal probability; the score is the expected reward.
 
-    With ``probability``, numbers of arms for which it is not within these bounds are refused.
+    With ``probability``, a number of arms K is refused if 1/K is outside these bounds.
     """
 
     probability: Bounds = dataclasses.field(default=None, kw_only=True)

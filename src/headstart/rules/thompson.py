@@ -153,7 +153,7 @@ class Thompson(Indexed):
         return bool(self.explore) or self.probability is not None
 
     def best_arm_probabilities(self, belief: BaseBelief, contexts: Array, everyone: Mask) -> Array:
-        """The probability of each arm to be the best of a draw, by quadrature.
+        """The probability of each arm of being the best of a draw, by quadrature.
 
         Where the belief does not state which Gaussians it draws from, it is the share of
         :data:`MANY_DRAWS` draws, which are the same at every call.

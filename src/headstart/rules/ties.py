@@ -74,7 +74,7 @@ def arm_mask(like: npt.NDArray[Any], allowed: Allowed) -> Mask:
 
 
 def draw_arm(mask: Mask, rng: Rng) -> int:
-    """One of the marked arms, uniformly; a lone one costs no randomness."""
+    """One of the marked arms, uniformly; no random number is drawn if there is only one."""
     candidates = mask.nonzero()[0]
     if len(candidates) == 1:
         return int(candidates[0])

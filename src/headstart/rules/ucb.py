@@ -36,12 +36,13 @@ class UCB(Indexed):
 
             γ = R √(log det B − log det B₀ + 2 log(1/δ)) + bias
 
-        with the bias that the prior knows. With probability 1 − δ, no arm of any round of a task
+        with the bias that the prior states. With probability 1 − δ, no arm of any round of a task
         has abs(xᵀ(θ̂ − θ*)) > γ ‖x‖_{B⁻¹}, if the noise is R-sub-Gaussian and ‖θ*‖ is no larger
-        than the transfer's ``bound``. What cannot keep this is refused: a prior that states no
-        bound (:class:`~headstart.transfer.Gaussian`, :class:`~headstart.transfer.EmpiricalBayes`,
-        mixtures, the Bayes oracle), and a bandit that estimates R or has a ``half_life``.
-        ``"paper"`` is Algorithm 2 as printed, without the square root and without R.
+        than the transfer's ``bound``. It is refused where this cannot be guaranteed: for a prior
+        that states no bound (:class:`~headstart.transfer.Gaussian`,
+        :class:`~headstart.transfer.EmpiricalBayes`, mixtures, the Bayes oracle), and a bandit that
+        estimates R or has a ``half_life``. ``"paper"`` is Algorithm 2 as printed, without the
+        square root and without R.
     delta : float, optional
         δ, the probability with which the theory's interval may fail; 1/``horizon`` by default.
     horizon : int, default 250
@@ -131,7 +132,7 @@ class UCB(Indexed):
         information = getattr(belief, "information", None)
         if information is None:
             raise InputError(
-                f"radius must be a number for a {type(belief).__name__}, which knows no bias; "
+                f"radius must be a number for a {type(belief).__name__}, which states no bias;  "
                 f"got {self.radius!r}"
             )
         bias = stated_bias(self.radius, belief.prior)
@@ -141,7 +142,7 @@ class UCB(Indexed):
 
 
 def stated_bias(radius: str, prior: Any, of: object = None) -> Any:
-    """The bias that a prior, which is ``of`` this, states for a radius; refused if it has none.
+    """The bias that a prior states for a radius; refused if there is none. ``of`` is its source.
 
     >>> import headstart as hs
     >>> stated_bias("theory", hs.Prior.isotropic(2, bias=0.5))

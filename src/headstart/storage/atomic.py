@@ -2,9 +2,8 @@
 
 Files of bandits and of evidence, report pages and checkpoint manifests are written through
 :func:`atomic_write`, and read through :func:`open_regular`. Both take regular files only, through
-symbolic links; folders, devices, FIFOs and sockets are refused. Results of
-experiments are written through :func:`atomic_write` too; journals are appended to, and logs have
-writers of their own.
+symbolic links; folders, devices, FIFOs and sockets are refused. Results of experiments are written
+through :func:`atomic_write` too; journals are appended to.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()
@@ -47,7 +46,7 @@ OPEN_FLAGS = sum(
     getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
 )
 
-# Raised by decoding bytes that are not what they are taken for.
+# Raised by decoding bytes that are of another kind.
 DECODING_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -68,7 +67,7 @@ def byte_view(array: AnyArray) -> memoryview:
 
 
 class Draft:
-    """A file that is being written, without a name or under one of its own."""
+    """A file that is being written, without a name or under a temporary one."""
 
     def __init__(self, target: Path, file: IO[bytes]) -> None:
         self.target = target
@@ -95,12 +94,12 @@ class Draft:
 
 @contextlib.contextmanager
 def atomic_write(path: PathLike, *, private: bool = False) -> Iterator[Draft]:
-    """A new file that takes the path's name when all is done; if anything fails, it is removed.
+    """A new file that takes the path's name when it is complete, and is removed on failure.
 
     A symbolic link is followed: what it points to is replaced, and the link stays. The new file has
     the mode, and where possible the owner and group, of the one that it replaces; where there was
-    none, the mode that the umask leaves, or if ``private`` one for its owner alone. At no time may
-    anyone read it who may not read the file that it replaces.
+    none, the mode that the umask leaves, or if ``private`` one for its owner alone. It is never
+    readable by anyone who may not read the file that it replaces.
     """
     target = check_replaceable(path)
     with explain_write_errors(target):
@@ -155,7 +154,7 @@ def check_replaceable(path: PathLike) -> Path:
 
 
 def open_draft(target: Path, mode: int) -> tuple[int, Path | None]:
-    """A new file beside the target, open and locked; without a name, where the system can."""
+    """A new file in the target's folder, open and locked; without a name, if the system can."""
     if hasattr(os, "O_TMPFILE") and os.path.isdir(DESCRIPTOR_FOLDER):
         with contextlib.suppress(OSError):  # not on every file system
             handle = os.open(target.parent, os.O_TMPFILE | os.O_RDWR | OPEN_FLAGS, mode)
@@ -164,7 +163,7 @@ def open_draft(target: Path, mode: int) -> tuple[int, Path | None]:
     while True:
         name = draft_name(target)
         handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR | OPEN_FLAGS, mode)
-        # Whoever swept before it was locked has removed it.
+        # It was removed by another process before it was locked.
         if not lock(handle) or os.fstat(handle).st_nlink:
             return handle, name
         os.close(handle)

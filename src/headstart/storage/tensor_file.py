@@ -4,8 +4,8 @@ A file is a `safetensors <https://github.com/huggingface/safetensors>`_ file who
 format version, a JSON header and a digest of everything. Writing is atomic: a reader, or a crash,
 sees the old file or the new one, never a mixture.
 
-Arrays are streamed in both directions, without a copy in memory. A matrix may be written from its
-rows, wherever they are, and read back as a list of rows.
+Arrays are streamed in both directions, without a copy in memory. A matrix may be written from a
+list of its rows, and read back as one.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()
@@ -71,7 +71,7 @@ class Location(NamedTuple):
 
 
 def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
-    """Write a file atomically: apart from what is there, flushed to disk, then renamed.
+    """Write a file atomically: to a new file, flushed to disk, then renamed.
 
     A sequence of arrays is written as the matrix whose rows they are, without making it. Where
     there was no file before, the new one is for its owner alone: a bandit's holds a key.
@@ -101,7 +101,7 @@ def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
 def read(path: PathLike, rows: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a file: its header and arrays, checked against the digest.
 
-    The matrices named in ``rows`` come as lists of rows, each with a memory of its own.
+    The matrices named in ``rows`` are returned as lists of rows, each a separate array.
     """
     want = "a headstart file"
     source = atomic.file_path(path, want)
@@ -136,7 +136,7 @@ def read(path: PathLike, rows: Collection[str] = ()) -> tuple[dict[str, Any], di
 
 
 def read_rows(file: IO[bytes], place: Location, hasher: hashlib.blake2b) -> list[AnyArray]:
-    """The rows of a matrix, each with a memory of its own; a block of them is read at a time."""
+    """The rows of a matrix as separate arrays; a block of them is read at a time."""
     count, width = place.shape
     at_once = max(1, BLOCK // max(1, width * place.dtype.itemsize))
     block = np.empty((min(count, at_once), width), place.dtype)

@@ -1,4 +1,4 @@
-"""The interface of every way to find principal components one vector at a time."""
+"""The interface of incremental PCAs, which take one vector at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Components(NamedTuple):
 
 
 class PCA(Settings, ABC):
-    """Settings of an incremental PCA. The state is passed in and out, never held.
+    """Settings of an incremental PCA. The state is an argument and a result.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class PCA(Settings, ABC):
     (array([2., 1.]), array([2.667, 0.   ]), array([1., 0.]))
     """
 
-    #: Whether updating with a negative weight takes an earlier update back.
+    #: Whether updating with a negative weight undoes an earlier update.
     reversible: ClassVar[bool] = False
     #: Whether it computes with the arrays of any namespace, and never looks at their values. Not
     #: inherited: a subclass may compute in another way.
@@ -73,7 +73,7 @@ class PCA(Settings, ABC):
 def check_update(mean: Array, vector: npt.ArrayLike, weight: Any) -> tuple[Array, Array]:
     """A finite vector of the shape of a state's mean, and a finite weight (or one per element).
 
-    Where the state is another library's, so are they, and their values are not looked at.
+    Where the state is another library's, so are they, and their values are not checked.
     """
     xp = array_namespace(mean)
     if xp is not np:

@@ -60,7 +60,7 @@ class CCIPCA(PCA):
     Notes
     -----
     The v_j are never exactly orthogonal and can change places: they are sorted and orthonormalised
-    when :meth:`components` is asked. An update cannot be taken back.
+    by :meth:`components`. An update cannot be undone.
     """
 
     start: str = "batch"
@@ -89,7 +89,7 @@ class CCIPCA(PCA):
         """The state after one more vector, which counts ``weight`` times."""
         new, checked = check_update(state.moments.mean, vector, weight)
         if (checked < 0).any():
-            raise InputError("weight must be 0 or more: CCIPCA cannot take an update back")
+            raise InputError("weight must be 0 or more: CCIPCA cannot undo an update")
         moments = state.moments.add(new, weight)
         scaled = np.array(state.scaled)
         batch = new.shape[:-1]
@@ -121,7 +121,7 @@ class CCIPCA(PCA):
         for row in scaled:
             size = float(np.linalg.norm(residual))
             length = float(np.linalg.norm(row))
-            if size <= tiny:  # nothing left to share out: this and the others only shrink
+            if size <= tiny:  # nothing is left: this and the others only shrink
                 row *= 1.0 - new_share
                 continue
             if length == 0.0:
@@ -137,7 +137,7 @@ class CCIPCA(PCA):
             residual = residual - float(residual @ unit) * unit
 
     def components(self, state: CCIPCAState) -> Components:
-        """Mean, eigenvalues and eigenvectors: exact while a batch start still gathers."""
+        """Mean, eigenvalues and eigenvectors: exact while a batch start still collects vectors."""
         batch = state.moments.mean.shape[:-1]
         values = np.empty(state.moments.mean.shape)
         vectors = np.empty(state.scaled.shape)

@@ -147,7 +147,7 @@ def leaves_its_arguments(rule: Rule) -> None:
 
 
 def needs_only_what_every_belief_has(rule: Rule) -> None:
-    """It looks at rounds, noise, dim, predict, width and draw alone, or names what is missing."""
+    """It uses only rounds, noise, dim, predict, width and draw, or names what is missing."""
     belief = Beliefs(1).together
     names = ("rounds", "noise", "dim", "predict", "width", "draw", "update")
     other: Any = type("Other", (BaseBelief,), {name: getattr(belief, name) for name in names})()

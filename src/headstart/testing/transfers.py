@@ -30,9 +30,9 @@ def check_transfer(transfer: Transfer, tolerance: float = 0.0) -> None:
     transfer
         The transfer, with any settings; it must work for 3 features.
     tolerance
-        How far priors of the same tasks may be apart where they come about in different ways, as
-        the Kullback–Leibler divergence in nats per dimension: 0 for equal up to rounding. Above 0
-        for estimates that are found by iteration.
+        How far priors of the same tasks may differ if they are computed in different ways, as the
+        Kullback–Leibler divergence in nats per dimension: 0 for equal up to rounding, above 0 for
+        estimates that are computed by iteration.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def handles_batch_axes(transfer: Transfer, tolerance: float = 0.0) -> None:
 
 
 def takes_back_what_is_reversible(transfer: Transfer, tolerance: float = 0.0) -> None:
-    """If it is reversible, a negative weight takes a task back, and a weight of two is it twice."""
+    """If it is reversible, a negative weight removes a task; a weight of two counts it twice."""
     if not transfer.reversible:
         return
     evidences = [evidence_of(seed) for seed in range(6)]

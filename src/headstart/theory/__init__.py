@@ -6,8 +6,8 @@ from here, and transfers their regularisation and bias. In order of dependence:
 - :mod:`~headstart.theory.tasks`: how the tasks are spread (Assumption 1);
 - :mod:`~headstart.theory.confidence`: how far an estimate may be off (Lemmas 1 to 3);
 - :mod:`~headstart.theory.learning`: how far a learned subspace may be off (Lemma 4);
-- :mod:`~headstart.theory.regret`: what optimism costs (Theorem 1);
-- :mod:`~headstart.theory.thompson`: what Thompson sampling costs (Theorem 2).
+- :mod:`~headstart.theory.regret`: the regret of optimism (Theorem 1);
+- :mod:`~headstart.theory.thompson`: the regret of Thompson sampling (Theorem 2).
 
 Symbols: d features, a plane of p directions, q = d − p; n rounds, t tasks; ‖x‖ ≤ 1, ‖θ*‖ ≤ V,
 noise R-sub-Gaussian; W = ‖P̂⊥(θ* − θ̄)‖; B_k = λ₁P̂⊥ + λ₂P̂ + Σ x xᵀ. With p = d everything is that

@@ -25,7 +25,7 @@ __all__ = [
 def information_bound(
     rounds: npt.ArrayLike, *, dim: int, rank: int, lam1: float, lam2: float, tight: bool = False
 ) -> Any:
-    """S_k, which log det B_k − log det B_0 never exceeds as long as ‖x‖ ≤ 1 (Lemma 2).
+    """S_k, an upper bound on log det B_k − log det B_0 if ‖x‖ ≤ 1 (Lemma 2).
 
     ::
 
@@ -95,7 +95,7 @@ def elliptical_bound(
     smallest
         λ_min(B_0) = min(λ₁, λ₂): bound the sum itself, not that of min(1, ·).
     printed
-        The printed bound, whatever λ_min is.
+        The printed bound, for any λ_min.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def elliptical_bound(
 
 
 def noise_radius(information: npt.ArrayLike, delta: float, noise: float = 1.0) -> Any:
-    """What ‖Dᵀε‖_{B⁻¹} stays under in all rounds at once, with probability 1 − δ (Lemma 1).
+    """A bound on ‖Dᵀε‖_{B⁻¹} in all rounds at once, with probability 1 − δ (Lemma 1).
 
     ::
 
@@ -190,7 +190,7 @@ def bias_radius(
     residual: npt.ArrayLike,
     form: str = "corrected",
 ) -> Any:
-    """What shrinking to the wrong place adds to the radius.
+    """The bias: what shrinkage to a wrong point adds to the radius.
 
     ::
 
@@ -257,7 +257,7 @@ def confidence_radius(
     noise: float = 1.0,
     form: str = "corrected",
 ) -> Any:
-    """γ_k, which ‖θ̂_k − θ*‖_{B_k} stays under in all rounds at once, with probability 1 − δ.
+    """γ_k, a bound on ‖θ̂_k − θ*‖_{B_k} in all rounds at once, with probability 1 − δ.
 
     ::
 

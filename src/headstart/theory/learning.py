@@ -168,7 +168,7 @@ def covariance_error(tasks: float, constant: float = 1.0) -> float:
 def bernstein_covariance_error(
     tasks: float, *, dim: int, bound: float, largest: float, total: float
 ) -> float:
-    """A bound on E‖Σ* − Σ‖ with nothing hidden: the matrix Bernstein inequality (Tropp 2015).
+    """A bound on E‖Σ* − Σ‖ with explicit constants: the matrix Bernstein inequality (Tropp 2015).
 
     ::
 

@@ -1,4 +1,4 @@
-"""What optimism costs: Theorem 1, with its constants."""
+"""The regret of optimism: Theorem 1, with its constants."""
 
 from __future__ import annotations
 

@@ -35,8 +35,9 @@ class TaskStructure(NamedTuple):
 class Transfer(Settings, ABC):
     """A way to turn the evidence of many tasks into the prior of the next.
 
-    A transfer holds settings, never state: the state goes in and comes out. It may be any nesting
-    of dataclasses, (named) tuples, dicts, arrays and numbers, and is saved and loaded as it is.
+    A transfer holds settings, never state: the state is an argument and a result. It may be any
+    nesting of dataclasses, (named) tuples, dicts, arrays and numbers, and is saved and loaded as it
+    is.
 
     Three methods make a transfer: :meth:`init`, :meth:`fold` and :meth:`prior`. Everything else has
     a default that is right for all transfers, and is overridden for what it adds:
@@ -44,7 +45,7 @@ class Transfer(Settings, ABC):
     ==========================  ===================================================================
     capability                  override
     ==========================  ===================================================================
-    taking a task out again     :attr:`reversible` and :attr:`removes_exactly`: a task is left out
+    removing a task             :attr:`reversible` and :attr:`removes_exactly`: a task is left out
                                 of its own prior by a fold of negative weight, not by a refit
     fitting many tasks          :meth:`refit`; :attr:`additive`, :meth:`summarize` and :meth:`merge`
                                 for tasks on many machines, or :meth:`refit_partitions`
@@ -52,7 +53,7 @@ class Transfer(Settings, ABC):
     a GPU                       :attr:`traceable`: JAX can compile it; :meth:`reserve`
     running tasks               :attr:`counts_running` and :meth:`with_running`
     forced rounds               :attr:`keeps_forced`: their evidence is kept apart
-    unknown noise               :meth:`single_task_prior`, while only one task can tell it
+    unknown noise               :meth:`single_task_prior`, while only one task can determine it
     units of features           :attr:`unit_free`, :meth:`with_constant`, :meth:`observe_contexts`,
                                 :meth:`carry_contexts`, :meth:`unscaled_features` and
                                 :meth:`in_given_units`
@@ -96,16 +97,16 @@ class Transfer(Settings, ABC):
 
     @property
     def reversible(self) -> bool:
-        """Whether folding with weight −w takes back a fold with weight w.
+        """Whether folding with weight −w undoes a fold with weight w.
 
-        If so, a finished task that changes is taken out and folded in again; otherwise the state is
-        folded anew from all finished tasks.
+        If so, a finished task that changes is removed and folded in again; otherwise the state is
+        computed again from all finished tasks.
         """
         return False
 
     @property
     def removes_exactly(self) -> bool:
-        """Whether a task is taken back without losing digits, where it is taken back at all."""
+        """Whether removing a task loses no digits, where it can be removed at all."""
         return False
 
     @property
@@ -141,11 +142,11 @@ class Transfer(Settings, ABC):
         return False
 
     def with_running(self, state: Any, running: Sequence[Evidence]) -> Any:
-        """The state with running tasks counted too, to take a prior from and then throw away."""
+        """The state with running tasks counted too; it is used for one prior and discarded."""
         return state
 
     def prior_is_known(self, noise: float | None) -> bool:
-        """Whether the prior stays the same whatever tasks show, given the noise (or not).
+        """Whether the prior does not depend on tasks, given the noise (or not).
 
         Not inherited.
         """
@@ -216,7 +217,7 @@ class Transfer(Settings, ABC):
         return self
 
     def with_constant(self, constant: bool) -> Transfer:
-        """The same transfer, told whether the last feature is 1 in every context."""
+        """The same transfer with the setting whether the last feature is 1 in every context."""
         return self
 
     def rough_prior(self, partitions: Partitions, noise: float | None = None) -> Any:
@@ -224,11 +225,11 @@ class Transfer(Settings, ABC):
         return self.prior(self.refit_partitions(partitions, noise))
 
     def with_free_intercept(self) -> Transfer:
-        """The same transfer, told not to shrink the mean of the intercept of log-odds."""
+        """The same transfer with the mean of the intercept of log-odds not shrunk."""
         return self
 
     def observe_contexts(self, state: Any, contexts: Array) -> Any:
-        """The state after contexts were on offer, before rewards tell the features' units."""
+        """The state after contexts were on offer, before rewards determine the units."""
         return state
 
     def carry_contexts(self, state: Any, earlier: Any) -> Any:
@@ -240,7 +241,7 @@ class Transfer(Settings, ABC):
         return np.zeros(0, dtype=bool)
 
     def units_test(self, state: Any) -> Callable[[Array], bool] | None:
-        """A quick test whether contexts on offer may tell the unit of a feature that has none.
+        """A quick test whether contexts on offer may determine the unit of a feature that has none.
 
         ``None`` if there is no such test: all contexts may.
         """
@@ -249,7 +250,7 @@ class Transfer(Settings, ABC):
     def single_task_prior(self, state: Any, evidence: Evidence) -> Prior | None:
         """A prior for the only task there is, from what it has shown; ``None`` for the usual.
 
-        Called only while the noise is unknown and no other task can tell it.
+        Called only while the noise is unknown and no other task can determine it.
         """
         return None
 
@@ -272,7 +273,7 @@ class Transfer(Settings, ABC):
         """
 
     def explain(self, state: Any) -> TaskStructure:
-        """What the state tells of how tasks differ."""
+        """What the state says about how tasks differ."""
         return TaskStructure()
 
 

@@ -116,7 +116,7 @@ class Bias(Transfer):
         estimates, dim = state.estimates, state.estimates.dim
         xp = array_namespace(state.gram)
         noise, eye = estimates.noise.value, xp.eye(dim)
-        # One task shows no spread: until there are two, only its size is used.
+        # One task has no spread: until there are two, only its size is used.
         settled = xp.asarray(estimates.count) >= (2 if isinstance(self.lam, str) else 1)
         mean = xp.where(settled[..., None], self.centre(state), 0.0)
         variance = xp.where(settled, estimates.variance(eye), estimates.second_moment(eye))
@@ -152,6 +152,6 @@ class Bias(Transfer):
         square = float(state.estimates.second_moment(eye))
         variance = float(state.estimates.variance(eye))
         if state.estimates.count < 2 or square <= 0:
-            return TaskStructure(note="too few tasks to tell their mean from their spread")
+            return TaskStructure(note="too few tasks to distinguish their mean from their spread")
         share = max(0.0, 1.0 - variance / square)
         return TaskStructure(note=f"a shared mean explains {share:.0%} of the tasks' mean square")

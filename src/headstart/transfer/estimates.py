@@ -6,9 +6,10 @@ noise, and is corrected for it wherever a variance is wanted::
 
     variance of tasks  =  covariance of estimates − R² · mean N_i + s² · mean U_i²
 
-The last term is what the estimates cannot show. A direction that a task's contexts never pointed
-in has an estimate of exactly 0, which says nothing: U_i = I − A⁻¹ gram is 1 there (and about 0
-where it was seen), and s², the mean square of θ per dimension that was seen, takes its place.
+The last term is the part that the estimates cannot contain. A direction that a task's contexts
+never pointed in has an estimate of exactly 0, which says nothing: U_i = I − A⁻¹ gram is 1 there
+(and about 0 where it was seen), and s², the mean square of θ per dimension that was seen, takes its
+place.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class Estimates(Record):
     ) -> tuple[Estimates, Array, Any]:
         """Add one task; also its estimate, and the weight it was given.
 
-        A task of fewer than ``min_rounds`` rounds says something of the noise but is given no
-        weight as an estimate. ``estimate_from`` is the evidence to estimate θ from, if not all.
+        A task of fewer than ``min_rounds`` rounds informs the noise but has no weight as an
+        estimate. ``estimate_from`` is the evidence to estimate θ from, if not all.
         """
         evidence = checked_evidence(evidence, self.moments.mean.shape)
         weight = checks.real("weight", weight)
@@ -207,8 +208,8 @@ class RidgeEstimate(NamedTuple):
 def ridge_estimate(evidence: Evidence, ridge: float) -> RidgeEstimate:
     """The estimate of a task, by the inverse of A = gram + λI; tasks of a batch each as if alone.
 
-    Without a ridge, or with one that is lost in rounding beside the gram, the gram's eigenvectors
-    tell what was seen; they cost several times as much.
+    Without a ridge, or with one that is lost in rounding next to the gram, the gram's eigenvectors
+    determine what was seen; they cost several times as much.
     """
     lost = ridge_is_negligible(evidence.gram, ridge)
     if lost.any():

@@ -21,13 +21,13 @@ class Gaussian(Transfer):
     """θ ~ N(μ̂, Σ̂), both from the tasks' estimates.
 
     Each task begins with forced, uniformly random rounds (:class:`~headstart.rules.Forced`), and
-    its θ is estimated by least squares from those alone, which no choosing has biased. With D_i
+    its θ is estimated by least squares from those alone, without bias from choosing. With D_i
     the contexts of those rounds::
 
         Σ̂ = sample covariance − R² · mean (DᵀD)⁻¹        (noise correction; directions that a
                                                           task never saw count as average)
         eigenvalues of Σ̂ floored at ``floor`` × their mean
-        Σ̂ ← Σ̂ + widen · (tr Σ̂ / d) √(d/t) · I             (not too sure too early)
+        Σ̂ ← Σ̂ + widen · (tr Σ̂ / d) √(d/t) · I             (for few tasks)
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class Gaussian(Transfer):
         return Estimates.of(evidence, noise, ridge=self.ridge)[0]
 
     def prior(self, state: Estimates) -> Prior:
-        """N(μ̂, Σ̂), which states no bound: estimates tell where θ may be, not where it must be."""
+        """N(μ̂, Σ̂), which states no bound: a Gaussian does not bound θ."""
         xp = array_namespace(state.mean)
         dim = state.dim
         noise = xp.asarray(state.noise.value)
@@ -131,7 +131,7 @@ class Gaussian(Transfer):
         sample, error, unseen = state.covariances()
         sample = sample * (count / (count - 1.0))[..., None, None]
         values, vectors = eigh(sample - error + unseen)
-        # Where the correction ate everything, a sliver of the raw variance is left.
+        # Where the correction leaves no variance, a small part of the raw variance is kept.
         mean = xp.maximum(values.mean(-1), self.floor * trace(sample) / dim)
         floored = xp.maximum(values, xp.maximum(self.floor * mean, 1e-300)[..., None])
         widened = floored + (self.widen * floored.mean(-1) * xp.sqrt(dim / count))[..., None]

@@ -6,9 +6,9 @@ of θ::
     R² = Σ_i RSS_i / Σ_i (rounds_i − rank gram_i)
 
 Tasks shorter than their dimension leave no residuals. While there are only such tasks, R² is the
-maximum of the marginal likelihood under θ ~ N(0, R² I), which cannot tell the spread of tasks from
-noise entirely and errs on the large side. R is never taken to be less than a thousandth of the
-rewards' own scale: rewards without any noise must not make a prior infinitely sure.
+maximum of the marginal likelihood under θ ~ N(0, R² I), which cannot entirely separate the spread
+of tasks from noise and is rather too large. R is at least a thousandth of the rewards' own scale:
+rewards without noise must not give an infinitely precise prior.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Spectrum(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NoiseScale(Record):
-    """What the finished tasks say of R; additive, so that a task can be taken out again.
+    """The sums from which R is estimated; additive, so that a task can be removed again.
 
     ``given_noise`` is R where the caller knows it, else 0. ``residual`` and ``dof`` sum the
     least-squares residuals and their degrees of freedom; ``marginal`` and ``rounds`` sum the
@@ -114,18 +114,18 @@ class NoiseScale(Record):
         return NoiseScale.unchecked(given_noise=self.given_noise, **sums)
 
     def merge(self, other: NoiseScale) -> NoiseScale:
-        """What the tasks of both say."""
+        """The sums over the tasks of both."""
         both: NoiseScale = combine(operator.add, self, other)
         return both.replace(given_noise=self.given_noise)
 
     def total(self) -> NoiseScale:
-        """What all elements of a batch say together."""
+        """The sums over all elements of a batch."""
         together: NoiseScale = combine(lambda part: float(np.sum(part)), self)
         return together.replace(given_noise=self.given_noise)
 
     @property
     def is_known(self) -> Any:
-        """Whether there is anything to tell R from."""
+        """Whether there is anything to estimate R from."""
         return (self.given_noise > 0) | (array_namespace(self.rounds).asarray(self.rounds) >= 0.5)
 
     @property
@@ -138,7 +138,7 @@ class NoiseScale(Record):
         residual = self.residual / xp.maximum(self.dof, 1.0)
         marginal = self.marginal / xp.maximum(self.rounds, 1.0)
         variance = xp.where(clean, xp.maximum(residual, MIN_VARIANCE_SHARE * marginal), marginal)
-        # Sums from which the last task was taken out leave rounding behind, not knowledge.
+        # After the last task was removed, the sums hold nothing but rounding.
         return float_if_scalar(xp.sqrt(xp.where((variance > 0) & self.is_known, variance, 1.0)))
 
 

@@ -1,4 +1,4 @@
-"""Oracles, which know the distribution of tasks: the paper's oracle and the Bayes oracle."""
+"""Oracles, which are given the distribution of tasks: the paper's and the Bayes oracle."""
 
 from __future__ import annotations
 

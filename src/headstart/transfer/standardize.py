@@ -1,8 +1,8 @@
 """Standardized features: each centred and in its own standard deviation.
 
-A prior that is learned from few tasks leans towards one that treats all features alike, and that
-means something only if a step in one of them is about as large as a step in another. With a
-constant feature c (the intercept) and all rows of all tasks together,
+With few tasks, the prior is shrunk towards one that treats all features alike. This is meaningful
+only if the features have comparable units. With a constant feature c (the intercept) and all rows
+of all tasks together,
 
     x'_i = (x_i − k_i x_c) / s_i,    k_i = Σ x_i x_c / Σ x_c²,    s_i² = mean of (x_i − k_i x_c)²,
 

@@ -40,7 +40,7 @@ class SubspaceState(Record):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Subspace(Transfer):
-    """θ lies near an affine subspace: explore inside it, hardly outside.
+    """θ lies near an affine subspace, inside which most of the exploration takes place.
 
     With P̂ the projection onto the top p principal components of the tasks, P̂⊥ = I − P̂,
     and θ̄ their mean, a new task starts from::
@@ -50,8 +50,8 @@ class Subspace(Transfer):
     Parameters
     ----------
     rank : int or str, default "log-gap"
-        p: a number; ``"log-gap"`` for the largest drop in ratio between eigenvalues, unless noise
-        alone would show as large a one (then p = d: no projection); ``"ungated"`` for the same
+        p: a number; ``"log-gap"`` for the largest ratio of successive eigenvalues, unless noise
+        alone would give one as large (then p = d: no projection); ``"ungated"`` for the same
         without that check; ``"paper"`` for the largest difference, argmax σ_p − σ_{p+1}.
     pca : str or PCA, default "corrected"
         ``"corrected"``: components of the tasks' covariance, that of their estimates less what
@@ -83,7 +83,7 @@ class Subspace(Transfer):
 
     Examples
     --------
-    Three tasks on a line through (0, 1), and a fourth starts knowing it:
+    Three tasks on a line through (0, 1), and the prior of a fourth:
 
     >>> transfer = Subspace(rank=1, lam1=100.0, lam2=1.0, warmup=3, ridge=1e-9)
     >>> state = transfer.init(dim=2)

@@ -1,7 +1,7 @@
 """The order of very many tasks: by a hash of their ids.
 
-It is the same in every process and on every machine, whatever came first. A fit of many tasks looks
-at some of them before it looks at all, and the first in this order are a random sample.
+It is the same in every process and on every machine, for any order of arrival. A fit of many tasks
+starts from some of them, and the first ones in this order are a random sample.
 
 The hash is not cryptographic: two ids may share a hash, by chance (among n ids about n²/2⁶⁵ pairs)
 or on purpose. Code that identifies tasks by their hash compares their ids too.

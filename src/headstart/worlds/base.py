@@ -19,7 +19,7 @@ from headstart.settings import Settings
 
 
 class Episode(NamedTuple):
-    """One task, played out in advance for every arm.
+    """One task, with the rewards of all arms in all rounds.
 
     Attributes
     ----------

@@ -62,7 +62,7 @@ RELEASES = {
     "100k": Release(
         "ml-100k",
         ("u.data", "u.item", "u.user"),
-        # Only the archive's is published: a folder of these files is taken as it is.
+        # Only the archive's is published: a folder of these files is not verified.
         {"ml-100k.zip": "0e33842e24a9c977be4e0107933c0723"},
     ),
 }

@@ -144,8 +144,8 @@ def check_schema(schema: object, contexts: object) -> Schema:
         raise InputError(
             "schema must not have identity=True in a logged world: policies learn from the same "
             "rows of numbers, and what is known of an item depends on what a policy has chosen. "
-            "Make the id a field, hs.category(buckets=64); or let `headstart evaluate` judge the "
-            "schema as it is on logs"
+            "Make the id a field, hs.category(buckets=64); or use `headstart evaluate` to "
+            "evaluate the schema on logs"
         )
     return schema
 

@@ -31,7 +31,7 @@ class MovieLens(World):
     """The paper's MovieLens setting: users are tasks, and movies are offered by their genres.
 
     Contexts are 18 genre flags, scaled so that ‖x‖ ≤ 1. The reward of a movie is (stars − 1)/4. No
-    parameter θ* is true of a user: genres explain little of a rating.
+    linear model is exact: genres explain little of a rating.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ class MovieLens(World):
     noise
         R, as policies are given it: the residual standard deviation of a linear model of genres.
     data
-        A folder with the files. By default they are looked for in the platform's cache directory,
-        and downloaded into it the first time.
+        A folder with the files. By default they are in the platform's cache directory, downloaded
+        on first use.
     verify
         Whether files must be those that GroupLens published.
     max_ratings
@@ -124,7 +124,7 @@ class MovieLens(World):
         return (ratings.counts >= self.min_ratings) & (ratings.counts <= most)
 
     def groups(self, kind: str = "occupation") -> dict[str, int]:
-        """How many users with so many ratings each group has, the largest first.
+        """The number of users with enough ratings in each group, the largest first.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class MovieLens(World):
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     def population(self, seed: int) -> MovieLensPopulation:
-        """The population of a seed: the group's users, in an order of its own."""
+        """The population of a seed: the group's users, in an order drawn by the seed."""
         return MovieLensPopulation(self, checks.integer("seed", seed))
 
 
@@ -231,7 +231,7 @@ def make_features(flags: Array, normalise: str) -> Array:
 
 
 def find_group(version: str, group: object) -> tuple[str, Any]:
-    """What is known of a group's members: a kind of knowledge, and its value.
+    """What the members of a group have in common: an attribute, and its value.
 
     >>> find_group("1m", "women"), find_group("1m", "age:25"), find_group("1m", "programmer")
     (('gender', 'F'), ('age', 25), ('occupation', 12))

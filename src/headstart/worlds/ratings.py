@@ -1,4 +1,4 @@
-"""Reading MovieLens: who rated which movie, and what is known of both."""
+"""Reading MovieLens: the ratings, and the attributes of users and movies."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def parse(folder: Path, version: str, stamps: tuple[tuple[int, int], ...]) -> Ra
     user_row = rows_of(path, "user", user, users)
     movie_row = rows_of(path, "movie", movie_id, movie_ids)
     refuse_line(path, "1 to 5 stars", stars, (stars < 1) | (stars > 5))
-    # The data's two movies of unknown genre say nothing that could be learned from.
+    # The data's two movies of unknown genre have no features.
     has_genre: npt.NDArray[np.bool_] = genres.sum(axis=1) > 0
     used = has_genre[movie_row]
     user_row, movie_row, stars = user_row[used], movie_row[used], stars[used]

@@ -13,7 +13,7 @@ from headstart.worlds.base import Episode, Population, Truth, World
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Synthetic(World):
-    """The paper's synthetic setting, with what it leaves open as parameters.
+    """The paper's synthetic setting; what it leaves open are parameters.
 
     θ* = μ + U z + U⊥ e, with z ~ N(0, s² I_p), s the spread ``inside`` the plane, and e ~ N(0,
     s'² I_q), s' the spread ``outside``. Contexts are N(0, diag(c)), redrawn every round and divided
@@ -92,7 +92,7 @@ class Synthetic(World):
     def gaussian(self) -> bool:
         """Whether contexts, tasks and noise are normal, and the tasks do not drift.
 
-        The engine for a GPU draws no others.
+        Only such worlds run on a GPU.
         """
         normal = self.contexts == "normal" and not (self.task_dof or self.reward_dof)
         return normal and not self.drift
@@ -131,7 +131,7 @@ class SyntheticPopulation(Population):
         skew -= skew.T
         size = float(np.linalg.norm(skew, 2))  # 0 in one dimension, which has no rotation
         self.drift_generator = skew / max(size, 1e-300)
-        # With drift, no distribution is true of all tasks.
+        # With drift, tasks have no common distribution.
         self.truth = None if world.drift else self.true_distribution()
 
     def draw_mean(self, frame: Array, rng: np.random.Generator) -> Array:

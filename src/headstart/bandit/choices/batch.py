@@ -98,7 +98,7 @@ def choose_many(
         beliefs: list[Any] = []
         streams: list[Any] = []
         numbers: list[int] = []
-        # In order: a task that is used, or evicted, changes the prior of the others.
+        # In this order: using or evicting a task changes the prior of the others.
         for name, rows in zip(names, tables, strict=True):
             entry = ledger.entries[name]
             prepared_choice = ledger.prepare_choice(name, rows, learn_units=not is_frozen)

@@ -32,7 +32,7 @@ DIGEST_BYTES = 12
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Choice:
-    """What a task chose. Hand it, or its token, to ``learn`` together with the reward.
+    """What a task chose. Pass it, or its token, to ``learn`` together with the reward.
 
     Attributes
     ----------
@@ -41,15 +41,15 @@ class Choice:
     score
         The rule's index of that arm (UCB's bound, Thompson's draw), in rewards' units.
     action
-        What the arm is called: the id of the action, its label in the index of a frame, or the row
-        number where there is neither.
+        The name of the arm: the id of the action, its label in the index of a frame, or else the
+        row number.
     task
         The task's id.
     number
         Which choice of the task this is.
     epoch
         Which copy of the bandit made it: 0 for one that was never loaded, copied or forked. Copies
-        that go on from the same state number their choices alike.
+        that continue from the same state use the same numbers.
     """
 
     arm: int
@@ -164,7 +164,7 @@ class Choice:
 
     @property
     def identity(self) -> tuple[bytes, str, int, int]:
-        """What no two choices have in common."""
+        """What identifies a choice among all others."""
         return self.origin, self.task, self.epoch, self.number
 
     def __repr__(self) -> str:
@@ -172,7 +172,7 @@ class Choice:
         return f"Choice(id={self.id!r}, arm={self.arm}{action}, score={self.score:.4g})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled with its propensities, which the other side has no belief to find from."""
+        """Pickle the propensities too: the other process has no belief to compute them from."""
         state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if self.compute_propensities is not None:
             state["compute_propensities"] = functools.partial(Propensities, *self.all_propensities)

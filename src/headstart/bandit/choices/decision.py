@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Decision:
-    """What a choice was made from; called, it gives the propensities of the choice.
+    """What a choice was made from. Calling it returns the propensities of the choice.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Decision:
     allowed
         The arms that could be picked; ``None`` for all.
     labels
-        What the arms are called; ``None`` where they have only numbers.
+        The names of the arms; ``None`` if they have only numbers.
     before
         The arms that were picked for the positions before, in a ranking.
     """
@@ -48,7 +48,7 @@ class Decision:
         return dataclasses.replace(self, before=arms)
 
     def __call__(self) -> Propensities:
-        """The propensities, by random numbers of their own: no decision depends on it."""
+        """The propensities. Their random numbers are separate: no decision depends on them."""
         stream = Streams(self.seed).at(self.key, self.position, stream=1)
         if self.before:
             rank = self.rule.rank_propensities
@@ -56,7 +56,7 @@ class Decision:
         return self.rule.propensities(self.belief, self.table, stream, self.allowed)
 
     def label(self, arm: int) -> Any:
-        """What an arm is called: its number unless it has a label."""
+        """The name of an arm: its label, or else its number."""
         return self.labels[arm] if self.labels else arm
 
 
@@ -106,7 +106,7 @@ def make_ranking(
     contexts: Array,
     place: tuple[str, int, int],
 ) -> list[Choice]:
-    """As many choices, of which each is made after those before it (:func:`make_choice`)."""
+    """The choices of a ranking, each given those before it (:func:`make_choice`)."""
     task, number, epoch = place
     choices: list[Choice] = []
     for pick in picks:

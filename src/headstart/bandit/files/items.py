@@ -167,7 +167,7 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
 
 
 class OfferLists(NamedTuple):
-    """The parts of a header that describe offers: ids, how many each task had, and who waits.
+    """The parts of a header that describe offers: ids, counts by task, and pending ones.
 
     The last number of ``lengths`` is of the offers of no task.
     """

@@ -37,13 +37,13 @@ class ReplayResult(NamedTuple):
     learned
         How many lines were learned from now.
     known
-        How many had been learned from before, or are older than is remembered.
+        How many had been learned from before, or are too old to be tracked.
     refused
-        The numbers of the lines, counted from 1, that belong to another bandit or to a task that
-        was deleted, or whose reward is none; with the reason.
+        The numbers of the lines, counted from 1, that belong to another bandit or to a deleted
+        task, or whose reward is invalid; each with the reason.
     damaged
-        The numbers of the lines that are neither JSON objects with a token and a reward nor with
-        rounds, or that have another checksum: a crash may have truncated one.
+        The numbers of the lines that hold neither a token with a reward nor rounds, or whose
+        checksum is wrong: a crash may have truncated one.
     """
 
     learned: int
@@ -58,10 +58,11 @@ class Journal:
     Parameters
     ----------
     path
-        Where it is; made if there is none, and continued if there is one.
+        The path of the file. It is created if it does not exist, and appended to if it does.
     sync
-        Wait until a line is on the disk, so that it survives a power cut too. Without, lines are
-        handed to the system one by one and survive the end of the process.
+        Whether to wait until a line is on the disk, so that it also survives a power failure.
+        Otherwise lines are passed to the operating system one by one, and survive the end of the
+        process.
 
     Examples
     --------
@@ -81,7 +82,7 @@ class Journal:
     (1, 1)
     >>> folder.cleanup()
 
-    Rounds that were not choices are noted and learned from by one call,
+    Rounds that were not choices are recorded and learned from by one call,
     ``task.observe(contexts, rewards, journal=journal)``.
 
     Notes
@@ -105,12 +106,12 @@ class Journal:
             )  # a crash has truncated the last line
 
     def append(self, choice: Choice | str, reward: Any) -> None:
-        """Note the reward of a choice, or of a token."""
+        """Record the reward of a choice, or of a token."""
         token = choice.token if isinstance(choice, Choice) else choice
         if not isinstance(token, str):
             raise checks.refuse("choice", "a Choice or a token", choice)
         number = check_reward(reward)
-        # The checksum comes first: damage to the reward alone cannot take it away.
+        # The checksum comes first, so that damage to the reward alone cannot remove it.
         entry = {"checksum": checksum(token, number), "token": token, "reward": number}
         self.append_entry(entry)
 
@@ -151,7 +152,7 @@ def append_errors(path: Path) -> Iterator[None]:
 def replay_lines(
     journal: Journal | atomic.PathLike, replay: Callable[[dict[str, Any]], bool]
 ) -> ReplayResult:
-    """What came of the lines of a journal; ``replay`` says whether a line was learned from now."""
+    """The result of replaying lines; ``replay`` returns whether a line was learned from now."""
     counts = {True: 0, False: 0}
     refused: dict[int, str] = {}
     damaged: list[int] = []

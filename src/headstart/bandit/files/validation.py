@@ -175,8 +175,8 @@ def check_dimension(dim: int, transfer: Transfer, arrays: Collection[Any]) -> No
     """Refuse a dimension that does not fit the numbers in the file, before memory is allocated.
 
     Any bandit with a task has evidence of d²/2 numbers, and the state of a transfer d² or more. An
-    oracle has its truth instead. A transfer of a user's own may need less, and is believed up to
-    d = 4,096.
+    oracle has its truth instead. A user's own transfer may need less, and is accepted up to d =
+    4,096.
     """
     fields: dict[str, Any] = getattr(transfer, "__dataclass_fields__", {})
     settings = [getattr(transfer, name) for name in fields]
@@ -246,7 +246,7 @@ def parse_rounds(columns: Mapping[str, npt.NDArray[Any]], total: int, dim: int) 
 
 
 def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None:
-    """Refuse a state that the transfer does not make; of a user's own, anything may be right.
+    """Refuse a state that the transfer cannot have; that of a user's own is not restricted.
 
     It must be built like the first one, and give a prior. Where it takes little time, a task as the
     prior expects them is folded as well, and the result is discarded.

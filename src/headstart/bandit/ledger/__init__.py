@@ -7,7 +7,8 @@
   removed (late rewards, reopening, deleting); the prior without a task's own evidence;
 - ``fold_job.py``: folding a closed task outside the lock;
 - ``changes.py``: changes of several fields that no exception can leave half made;
-- ``rounds.py``: a cached task after one more reward; ``additions.py``: rounds that were not choices;
+- ``rounds.py``: a cached task after one more reward;
+- ``additions.py``: rounds that were not choices;
 - ``items.py``: what tasks have contributed to the statistics of items.
 
 Nothing here chooses an arm, checks what a user has passed or reads a file.

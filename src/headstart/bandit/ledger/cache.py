@@ -1,4 +1,4 @@
-"""The cache of beliefs: the tasks used most recently have theirs at hand."""
+"""The cache of beliefs: those of the most recently used tasks."""
 
 from __future__ import annotations
 

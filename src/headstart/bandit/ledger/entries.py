@@ -232,7 +232,7 @@ class TaskEntries(dict[str, TaskEntry]):
         self.epoch = 0  # of the choices made here: those of a copy, or before a load, differ
 
     def copy(self) -> TaskEntries:
-        """Entries of their own with the same content."""
+        """A copy that shares no mutable state."""
         clone = TaskEntries(self.dim, keeps_forced=self.keeps_forced)
         clone.__dict__.update(self.__dict__)
         clone.update((name, copy.copy(entry)) for name, entry in self.items())
@@ -310,7 +310,7 @@ def add_rounds(evidence: Evidence, rounds: tuple[Round, ...]) -> Evidence:
 
 
 def next_epoch(epoch: int) -> int:
-    """An epoch that nobody else has, above the earlier ones: 24 bits count, 40 are random.
+    """A unique epoch above the earlier ones: 24 bits count, 40 are random.
 
     >>> next_epoch(next_epoch(0)) >> 40
     2

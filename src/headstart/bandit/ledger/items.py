@@ -80,7 +80,7 @@ class TaskItems:
         self.loading: Loading | None = None  # of the last time it was closed, if it is closed
 
     def copy(self) -> TaskItems:
-        """The same, to be changed on its own."""
+        """A copy that shares no mutable state."""
         clone = copy.copy(self)
         clone.pairs, clone.offers = self.pairs.copy(), self.offers.copy()
         return clone
@@ -114,7 +114,7 @@ class ItemLedger:
         self.vector_columns = slice(features.context_dim - RANK, features.context_dim)
 
     def copy(self) -> ItemLedger:
-        """A ledger of its own with the same content."""
+        """A copy that shares no mutable state."""
         clone = copy.copy(self)
         clone.table = self.table.copy()
         clone.tasks = {name: task.copy() for name, task in self.tasks.items()}
@@ -161,7 +161,7 @@ class ItemLedger:
     def mix_own_rewards(
         self, task: TaskItems, keys: Sequence[str], columns: Array, fields: Array
     ) -> None:
-        """Let the task's own rewards of items take their share in what is known of these.
+        """Replace what is known of items by the task's own rewards of them, by their share.
 
         ``columns`` are those of the items, ``fields`` those of the actions' fields.
         """

@@ -94,13 +94,13 @@ class Ledger:
         self.items = new_items(encoder, features, rewards)  # where they are known by their ids
 
     def check_rule(self, rule: Rule) -> None:
-        """Refuse a rule that these rewards and this transfer are not for."""
+        """Refuse a rule that does not fit these rewards and this transfer."""
         self.rewards.check_rule(rule)
         state, transfer = self.prior_state, self.prior_state.transfer
         rule.check_bandit(transfer.prior(state.state), transfer, state.noise, self.half_life)
 
     def copy(self) -> Ledger:
-        """A ledger of its own with the same content."""
+        """A copy that shares no mutable state."""
         clone = Ledger.__new__(Ledger)
         clone.__dict__.update(self.__dict__)
         clone.entries, clone.changes = self.entries.copy(), Changes()
@@ -110,7 +110,7 @@ class Ledger:
         return clone
 
     def finish(self) -> None:
-        """Finish what was interrupted; to be called first by whoever has acquired the lock."""
+        """Finish what was interrupted; to be called first after the lock was acquired."""
         if self.changes.steps:
             self.changes.finish()
         if self.batch:
@@ -135,7 +135,7 @@ class Ledger:
         return self.compute_belief(name, keep=False)[0] if cached is None else cached.belief
 
     def belief_for(self, name: str, contexts: Array) -> BaseBelief:
-        """The belief of a task, were these contexts on offer; nothing is changed by this."""
+        """The belief of a task if these contexts were on offer; changes nothing."""
         if self.prior_state.may_tell_units(contexts):
             offer, new_units = self.prior_state.with_offer(contexts, update=False)
             if new_units:
@@ -222,10 +222,10 @@ class Ledger:
         self.changes.commit(*self.cache.steps_to_store(name, task))
 
     def prepare_choice(self, name: str, contexts: Array, *, learn_units: bool) -> PreparedChoice:
-        """The belief to choose from, were these contexts on offer; no task is changed by this.
+        """The belief to choose from if these contexts were on offer; changes no task.
 
-        With it come whether the noise is estimated from the task alone, and with ``learn_units``
-        what the contexts have determined of the units of features (:meth:`PriorState.with_offer`).
+        Also whether the noise is estimated from the task alone and, with ``learn_units``, what the
+        contexts have determined of the units of features (:meth:`PriorState.with_offer`).
         """
         cached, offer = self.entries[name].cached, None
         if learn_units and self.prior_state.may_tell_units(contexts):
@@ -246,7 +246,7 @@ class Ledger:
     ) -> None:
         """Count a choice, cache the belief it was made from, and reopen its task if it was closed.
 
-        Of a closed task of a frozen bandit, the choice is only counted, or ``count`` choices are.
+        If the bandit is frozen and the task closed, the ``count`` choices are only counted.
         """
         belief, alone, offer = prepared_choice
         entry, closed = self.entries[name], name in self.prior_state.closed
@@ -275,7 +275,7 @@ class Ledger:
                 self.changes.commit(*steps)
 
     def adopt_offer(self, prior_state: PriorState, new_units: bool) -> None:
-        """Keep what contexts on offer have determined of the units of features."""
+        """Keep the units of features that contexts on offer have determined."""
         steps = self.prior_state.steps_to_adopt(prior_state)
         if new_units:  # the other beliefs do not know them
             steps += self.cache.steps_to_clear()
@@ -374,7 +374,7 @@ class Ledger:
             return self.belief(name)
 
     def reopen(self, name: str) -> None:
-        """Let a closed task run on: its evidence leaves the prior until it is closed again."""
+        """Reopen a closed task: its evidence is removed from the prior until it is closed again."""
         if name in self.prior_state.closed:
             items = [] if self.items is None else self.items.steps_to_reopen(name)
             self.changes.commit(*self.prior_state.steps_to_reopen(name), *items)
@@ -389,6 +389,6 @@ class Ledger:
         )
 
     def refresh(self, name: str) -> None:
-        """Let a running task take the newest prior."""
+        """Give a running task the newest prior."""
         if name not in self.prior_state.closed:
             self.cache_belief(name, *self.compute_belief(name))

@@ -129,7 +129,7 @@ class PriorState:
 
     @contextlib.contextmanager
     def temporary_changes(self) -> Iterator[None]:
-        """A context at whose end the state is as it was: when it is updated has an influence."""
+        """A context manager that restores the state: the time of an update has an influence."""
         self.changes.finish()
         parts = self.state, dict(self.unfolded), dict(self.removals)
         before = *parts, self.needs_refit, self.removal_count
@@ -152,7 +152,7 @@ class PriorState:
     def may_tell_units(self, contexts: Array) -> bool:
         """Whether contexts on offer may determine units that are not known, by a quick test.
 
-        A unit is lost when the tasks that told it leave the state.
+        A unit is lost when the tasks that determined it leave the state.
         """
         test, transfer = self.units_test, self.transfer
         if test is None:

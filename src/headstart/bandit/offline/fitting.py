@@ -268,7 +268,7 @@ def read_rows(
     for name in feature_names:
         columns.array("features", name)
         if name in others:
-            raise InputError(f"features must not hold {name!r}, which says something else")
+            raise InputError(f"features must not hold {name!r}, which has another role")
     if len(feature_names) != features.context_dim or len(set(feature_names)) < len(feature_names):
         raise InputError(
             f"features must be {features.context_dim} different columns (dim of the bandit); "

@@ -1,6 +1,6 @@
-"""How a bandit learns from data that are not its own choices: rows, sums and journals.
+"""Methods of a bandit that learn from data other than its own choices: rows, sums, journals.
 
-A base class of :class:`~headstart.Bandit`, which holds its methods of this kind.
+They are in a base class of :class:`~headstart.Bandit`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class BanditFromData(BanditQueries):
         Parameters
         ----------
         id : str or int
-            The task, which is made if it is new.
+            The task; a new one is created.
         evidence : Evidence
-            Of contexts as in ``task.evidence``: with the intercept last if the bandit has one, and
-            standardized if a fit has done so.
+            Sums over contexts as in ``task.evidence``: with the intercept last if the bandit has
+            one, and standardized if the bandit was fitted with standardized features.
 
         Returns
         -------
@@ -54,28 +54,28 @@ class BanditFromData(BanditQueries):
     ) -> Self:
         """Learn the prior from rows in memory, as ``headstart fit`` does from logs.
 
-        The tasks of the rows are closed tasks of the bandit afterwards. When one returns, it goes
-        on from its own evidence, and the prior it gets is without its own contribution.
+        Afterwards the tasks of the rows are closed tasks of the bandit. A task that returns
+        continues from its own evidence, under a prior that excludes it.
 
         Parameters
         ----------
         frame : pandas or Polars data frame, list of dict, array with names, or dict of arrays
-            One row per round. Where a schema has ``identity=True``, in their order in time.
+            One row per round; with ``identity=True`` in order of time.
         task, reward : str
             The columns of the tasks' ids and of the rewards.
         weight : str, optional
             The column of the weights: a row of weight w counts as w rows.
         features : sequence of str, optional
-            The columns of the features, in the order of arrays; all the others unless given. A
-            bandit with a schema takes its fields.
+            The columns of the features, in the order that arrays will have; by default all other
+            columns. With a schema, its fields are used.
         standardize : bool, default True
             Whether features are centred (with an intercept) and divided by their standard
-            deviations. The bandit does so with every context by itself.
+            deviations. The bandit then transforms every context in the same way.
 
         Notes
         -----
-        It returns the bandit, which must have no tasks. Rows with missing values are refused. If
-        the bandit has a ``half_life``, the rows of a task must be in their order in time.
+        Returns the bandit itself, which must have no tasks. Rows with missing values are refused.
+        If the bandit has a ``half_life``, the rows of a task must be in their order in time.
 
         Examples
         --------
@@ -93,9 +93,9 @@ class BanditFromData(BanditQueries):
     def replay(self, journal: Journal | PathLike) -> ReplayResult:
         """Learn from the rewards and rounds in a journal that were not learned from yet.
 
-        After a crash, load the last file and replay the journal. Those that are in the file are
-        skipped, so a journal may reach back further than the file, and may be replayed more than
-        once. Tasks that were made after the file was saved are made again.
+        After a crash, load the last file and replay the journal. What the file already holds is
+        skipped, so a journal may start before the file was saved, and may be replayed more than
+        once. Tasks created after the file was saved are created again.
 
         Parameters
         ----------

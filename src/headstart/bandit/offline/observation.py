@@ -40,7 +40,7 @@ def observe_rounds(
 ) -> bool:
     """Learn from rounds of a task that were logged elsewhere.
 
-    With a ``journal`` they are noted first, as a choice of the task would be. ``place`` is the
+    With a ``journal`` they are recorded first, as a choice of the task would be. ``place`` is the
     epoch and the number of that choice, when they are replayed.
     """
     if journal is not None and not isinstance(journal, Journal):
@@ -98,7 +98,7 @@ def rounds_entry(
     weights: Array,
     labels: Any,
 ) -> dict[str, Any]:
-    """The line of a journal that notes rounds, sealed with the bandit's identity."""
+    """The line of a journal that records rounds, sealed with the bandit's identity."""
     entry = {
         "task": name,
         "epoch": place[0],
@@ -145,7 +145,7 @@ def replay_entry(state: BanditState, entry: dict[str, Any]) -> bool:
 
 
 def add_task_evidence(state: BanditState, name: str, evidence: Any) -> bool:
-    """Add evidence to a task, which is made if it is new."""
+    """Add evidence to a task; a new task is created."""
     with state.lock:
         ledger = state.ledger
         ledger.finish()

@@ -113,9 +113,9 @@ class Explanation(NamedTuple):
 
     def __repr__(self) -> str:
         """Both tables, the largest effects first."""
-        versus = "beside the mean of the others"
+        versus = "compared with the mean of the others"
         if self.other is not None:
-            versus = f"beside {arm_name(self.other, self.other_action)}"
+            versus = f"compared with {arm_name(self.other, self.other_action)}"
         elif np.array_equal(self.values, self.other_values):
             versus = "was the only arm that could be picked"
         estimate, lower, upper = self.difference
@@ -147,7 +147,7 @@ class Explanation(NamedTuple):
         apart = [at for at in np.argsort(-away / spread, kind="stable").tolist() if away[at]]
         if not apart:
             return "\n".join([*lines, "nothing sets the task apart from an average one yet"])
-        lines.append("what sets the task apart: coefficients beside those of an average task")
+        lines.append("what sets the task apart: coefficients compared with those of an average one")
         lines += table(
             ("feature", "task", "interval", "average", "difference"),
             [
@@ -218,7 +218,7 @@ def explain_choice(
     index = decision.rule.fixed_index(belief, rows)
     other = other_arm(against, others, belief.predict(rows) if index is None else index)
     rivals = others if other is None else np.arange(len(rows)) == other
-    if not rivals.any():  # it was the only one: beside itself, all differences are 0
+    if not rivals.any():  # the only one is compared with itself: all differences are 0
         rivals = np.arange(len(rows)) == arm
     y = rows[rivals].mean(0)
     quantile = two_sided_quantile(level)

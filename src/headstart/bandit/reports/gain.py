@@ -100,11 +100,11 @@ def expected_gain(
 
     Tasks are drawn from the learned population, θ ~ N(m, Σ), and offered arms whose contexts have
     the log's second moments. With C the contexts' covariance and normal contexts, choosing the arm
-    that an estimate θ̂ puts first loses, in expectation and whatever the number K of arms,
+    that is best under an estimate θ̂ loses, in expectation and for any number K of arms,
 
         e_K · (√(θᵀCθ) − θᵀCθ̂ / √(θ̂ᵀCθ̂)),        e_K the mean of the largest of K normals,
 
-    of which choosing at random loses e_K √(θᵀCθ). Its mean over tasks and over the rounds of a task
+    Choosing at random loses e_K √(θᵀCθ). Its mean over tasks and over the rounds of a task
     is the regret ρ of a way to learn. Three are compared: the learned prior N(m, Σ); one pooled
     model, θ̂ = m throughout (an intercept of each task's own changes none of its choices); and a
     task that learns alone from N(0, s² diag(C)⁻¹), with s² such that rewards vary as much. After n

@@ -22,26 +22,27 @@ class Report(Record):
     Attributes
     ----------
     open_tasks, closed_tasks, rounds
-        How many tasks are running, how many were folded into the prior, and their rewards in all.
+        The numbers of running tasks, of tasks in the prior, and of rewards of all of them.
     counted_tasks
-        How many tasks the rest rests on: the finished ones, and the running ones that count.
+        The number of tasks that the other attributes are computed from: the finished ones, and the
+        running ones that count.
     noise
         R, the scale of the rewards' noise; 1 where a logistic model stands for it.
     rewards
-        What the rewards are, unless they are numbers to be made large. For a logistic model the
+        The kind of rewards, unless they are numbers to be maximized. For a logistic model the
         eigenvalues are variances of log-odds.
     rank, rank_interval
-        The dimension of the subspace that tasks share and the least and the most that it may be;
-        ``None`` where the transfer has none.
+        The dimension of the subspace that tasks share, and the range in which it may be; ``None``
+        if the transfer has no subspace.
     weights
-        What the prior is an average of, and how much each of these counts.
+        The candidates that the prior averages, and their weights.
     eigenvalues
         The tasks' variances along their principal directions, largest first. Their 95 % intervals
         are from ``lower`` to ``upper``, where the transfer knows them.
     effective_rank
-        How many directions tasks differ in, each by how much it moves their rewards: (Σw)²/Σw²,
-        w the eigenvalues of FᵀMF with Σ = FFᵀ the tasks' covariance and M the contexts' mean Gram
-        matrix. Units do not matter, and directions without data have no weight.
+        The number of directions in which tasks differ, each weighted by how much it changes their
+        rewards: (Σw)²/Σw², w the eigenvalues of FᵀMF with Σ = FFᵀ the tasks' covariance and M the
+        contexts' mean Gram matrix. Units do not matter, and directions without data have no weight.
     explained
         The share of the tasks' variance inside the subspace.
     support

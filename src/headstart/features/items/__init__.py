@@ -1,4 +1,4 @@
-"""What all tasks have learned of items, identified by their ids, as a few columns of every row.
+"""What all tasks have learned about items, identified by their ids, as columns of every row.
 
 ``table.py`` holds the statistics of items and their columns, ``offers.py`` how often they were on
 offer, ``repeats.py`` how a task's own rewards of an item are weighted, ``vectors.py`` the update of

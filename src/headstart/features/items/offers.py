@@ -1,8 +1,8 @@
 """How often items have been on offer.
 
-Who prepares the offers often knows something of the items: those that are proposed more often are
-liked more often. With o offers of an item, and the mean ō of all items that were on offer, the
-column is ::
+Offers are often made by a system that knows something about the items, so that those offered more
+often are liked more often. With o offers of an item, and the mean ō of all items that were on
+offer, the column is ::
 
     o / (o + ō) − ½
 
@@ -38,7 +38,7 @@ class Offers:
         self.total = 0
 
     def copy(self) -> Offers:
-        """The same, to be changed on its own."""
+        """A copy that shares no mutable state."""
         clone = Offers()
         clone.counts, clone.total = self.counts.copy(), self.total
         return clone

@@ -107,7 +107,7 @@ class ItemTable:
         self.vectors = np.zeros((0, RANK))
 
     def copy(self) -> ItemTable:
-        """A table of its own with the same content."""
+        """A copy that shares no mutable state."""
         clone = copy.copy(self)
         clone.places, clone.free = self.places.copy(), self.free.copy()
         clone.offers = self.offers.copy()

@@ -167,8 +167,8 @@ def process_pool(
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, BrokenProcessPool):
                 raise HeadstartError(
-                    "a worker process died (out of memory, perhaps): what was finished is kept; "
-                    "run it again, with fewer workers if need be"
+                    "a worker process died (perhaps it ran out of memory): finished jobs are kept; "
+                    "run it again, with fewer workers if necessary"
                 ) from error
             raise
 

@@ -1,9 +1,9 @@
 """Experiments: the jobs of a plan are run, and their results go to disk.
 
 A job is some seeds and some policies of a plan. Its result is written as soon as it is finished,
-under a name that follows from what it computed; a run that was interrupted computes only the jobs
-that are missing when it is started again. In a script, call :func:`run` under
-``if __name__ == "__main__":``, because worker processes import the script (or use one worker).
+under a name that depends on all its inputs; an interrupted run computes only the missing jobs when
+it is started again. In a script, call :func:`run` under ``if __name__ == "__main__":``, because
+worker processes import the script (or use one worker).
 """
 
 from __future__ import annotations

@@ -27,14 +27,14 @@ __all__ = ["Plan", "Results"]
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Plan(Settings):
-    """Which policies play how many tasks of which world.
+    """The world, the policies, and the number of tasks and rounds of an experiment.
 
     Parameters
     ----------
     world
         Where tasks come from.
     policies
-        Who plays. All see the same tasks, contexts and noise.
+        The policies. All see the same tasks, contexts and noise.
     seeds
         One population each.
     tasks, rounds
@@ -46,7 +46,7 @@ class Plan(Settings):
         start.
     device
         ``"cpu"``, or ``"gpu"``: the same populations, but other tasks, contexts and noise, and
-        single precision. What one of them has computed is not taken for the other's.
+        single precision. Results of the two are stored separately.
     """
 
     world: World
@@ -78,12 +78,12 @@ class Plan(Settings):
 
     @property
     def work(self) -> int:
-        """How many policy-rounds it takes."""
+        """The number of policy-rounds."""
         return len(self.policies) * len(self.seeds) * self.tasks * self.rounds
 
     @property
     def key(self) -> str:
-        """A name that follows from everything that decides the result."""
+        """A name that depends on everything that determines the result."""
         return fingerprint((version("headstart"), self))
 
     def jobs(self) -> list[Plan]:

@@ -1,4 +1,4 @@
-"""The coverage of intervals, beside what they promise."""
+"""The actual coverage of intervals compared with the nominal one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def coverage(shares: pl.DataFrame, what: str, name: str = "coverage") -> Figure:
     for level in sorted(table["level"].unique()):
         places = [place for place in itertools.product(worlds, stages) if (*place, level) in cells]
         points = [IntervalPoint(*place, *cells[(*place, level)]) for place in places]
-        # The axis goes a little beyond all intervals.
+        # The axis extends a little beyond all intervals.
         ends = [level, *(number for point in points for number in point.numbers)]
         limits = max(0.0, min(ends) - 0.03), min(1.0, max(ends) + 0.03)
         panels.append(IntervalPanel(points, f"nominal {level:.0%}", level, limits=limits))

@@ -109,7 +109,7 @@ def tuning(table: pl.DataFrame, name: str = "tuning") -> Figure:
 
 
 def tuning_point(part: pl.DataFrame) -> IntervalPoint:
-    """The chosen setting of a policy, with all others beside it."""
+    """The chosen setting of a policy, with all others in its row."""
     rows = part.sort("chosen", descending=True, maintain_order=True).rows(named=True)
     hovers = [
         f"{escape_plotly(row['setting'])}<br>total {number(row['total'])}, "

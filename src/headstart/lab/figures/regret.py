@@ -1,4 +1,4 @@
-"""Regret against rounds and against tasks, and the theorem's bound beside it."""
+"""Regret against rounds and against tasks, and the theorem's bound."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headstart.records import Array
 COLUMNS = ("seed", "policy", "task", "round", "regret")
 KEY = COLUMNS[:-1]
 PAIRED_NOTE = (
-    "All policies met the same tasks and noise, so differences are surer than bands suggest."
+    "All policies met the same tasks and noise, so differences are more certain than bands suggest."
 )
 
 
@@ -69,7 +69,8 @@ def per_task_regret(
     regret
         As for :func:`transfer_regret`.
     window
-        Each point is the mean of so many tasks up to this one (of fewer at the start).
+        Each point is the mean of this many tasks, the last of them at the point (of fewer at the
+        start).
     name
         The stem of its files.
     """
@@ -111,7 +112,7 @@ def with_bound(
     policy: str = "P-LinUCB",
     name: str = "bound",
 ) -> Figure:
-    """The theorem's bound beside the measured curve, on a log axis, and how loose it is.
+    """The theorem's bound and the measured curve, on a log axis, and how loose the bound is.
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ def with_bound(
         name,
         "The bound beside the measured regret",
         f"Expected transfer regret of {policy}, mean over {seeds} with a band of 95 % intervals, "
-        f"and what the theory promises.{how}",
+        f"and the theoretical bounds.{how}",
         [panel],
         (SINGLE, 2.4 + 0.15 * len(styles)),
         1,

@@ -92,7 +92,7 @@ def spectrum(report: Report, name: str = "spectrum") -> Figure:
     Parameters
     ----------
     report
-        What ``bandit.report()`` gives, of a bandit that learns how tasks spread.
+        The ``bandit.report()`` of a bandit that learns how tasks vary.
     name
         The stem of its files.
     """
@@ -166,8 +166,8 @@ def caption(report: Report, scene: Scene) -> str:
         parts.append(f"{count(hidden, 'direction')} without variance {verb} not drawn.")
     if report.effective_rank is not None:
         parts.append(
-            f"The effective rank, {report.effective_rank:.1f} of {report.dim}, is how many "
-            "directions tasks differ in, weighed by how much they move rewards."
+            f"The effective rank, {report.effective_rank:.1f} of {report.dim}, is the "
+            "number of directions in which tasks differ, weighted by their effect on rewards."
         )
     parts.append(scene.sentence)
     if report.note:
@@ -223,7 +223,7 @@ def draw(scene: Scene) -> Drawing:
 
 
 def wrap_sentence(text: str, width: int = 54) -> list[str]:
-    """A sentence in lines that fit over the axes, each of its halves on lines of its own.
+    """A sentence in lines that fit over the axes; its halves are on separate lines.
 
     >>> wrap_sentence("This is so; that is not.")
     ['This is so;', 'that is not.']

@@ -13,7 +13,7 @@ from headstart.lab.figures.elements.intervals import check_table, describe_seeds
 from headstart.lab.figures.elements.panels import Note, Panel, panel_figure, summary_table
 from headstart.lab.figures.elements.styles import assign_styles
 
-# What a projection policy is when it projects nothing away.
+# The policy that a projection policy becomes without projection.
 WITHOUT_PROJECTION = {"P-LinUCB": "LinUCB", "P-TS": "LinTS"}
 
 

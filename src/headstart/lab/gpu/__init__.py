@@ -16,7 +16,7 @@ from headstart.worlds.base import World
 __all__ = ["why_not"]
 
 LARGEST_DIM = 63
-SHARED_MEMORY = 48 * 1024  # bytes of shared memory that a block can have without asking
+SHARED_MEMORY = 48 * 1024  # bytes of shared memory that a block has by default
 
 
 def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> str | None:

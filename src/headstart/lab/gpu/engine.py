@@ -19,7 +19,7 @@ from headstart.records import flatten
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
 
-#: Copies of a state that learning takes, about, and the share of memory that all may take.
+#: The approximate number of copies of a state that learning needs, and the share of memory for all.
 WORKING_COPIES, MEMORY_SHARE = 20, 0.8
 
 
@@ -135,7 +135,7 @@ def on_jax(array: Any) -> Any:
 
 @contextlib.contextmanager
 def compilation_cache() -> Iterator[None]:
-    """Keep what JAX compiles meanwhile on disk, unless the caller has said where.
+    """Cache what JAX compiles meanwhile on disk, unless the caller has set a folder.
 
     Compiling takes longer than a short experiment.
     """

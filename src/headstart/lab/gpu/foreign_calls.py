@@ -39,7 +39,7 @@ class Metadata(Structure):
 
 
 class Extension(Structure):
-    """A request of XLA's for more than a call."""
+    """A request of XLA for more than a call."""
 
     _fields_ = (
         ("size", c_size_t),

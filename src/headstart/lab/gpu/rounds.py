@@ -93,7 +93,7 @@ class Rounds:
 
     @staticmethod
     def free_memory() -> int:
-        """The bytes of the GPU's memory that nobody uses."""
+        """The bytes of the GPU's memory that are free."""
         return int(cp.cuda.runtime.memGetInfo()[0])
 
     def first_contexts(self) -> Any:

@@ -1,4 +1,4 @@
-"""The report: one HTML file with prose, plots to explore, the numbers behind them, and claims."""
+"""Reports: one HTML file with prose, interactive plots, the numbers behind them, and claims."""
 
 from headstart.lab.report.page import write_report
 from headstart.lab.report.sections import VERDICTS, Claim, Section

@@ -121,7 +121,7 @@ def contents(entries: Sequence[tuple[int, str, str]]) -> str:
 
 
 def asset(name: str) -> str:
-    """A file that lies beside this one."""
+    """The text of a file in the folder of this module."""
     return files("headstart.lab.report").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -13,7 +13,7 @@ from headstart.lab.figures import Figure
 
 
 class Verdict(NamedTuple):
-    """How a verdict is shown: a symbol beside its colour, and how a summary counts it."""
+    """How a verdict is shown: its symbol and colour, and its name in the summary."""
 
     symbol: str
     kind: str

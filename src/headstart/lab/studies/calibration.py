@@ -1,4 +1,4 @@
-"""Calibration: whether the intervals of ``predict`` contain what they promise, in every world."""
+"""Calibration: nominal and actual coverage of the intervals of ``predict``, in every world."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def calibration(
 
 
 def coverage_rows(tasks: str, shares: pl.DataFrame) -> Iterator[dict[str, str]]:
-    """Rows of the table of 90 % intervals: coverage by stage, and what it supports saying."""
+    """Rows of the table of 90 % intervals: coverage by stage, and the verdict it supports."""
     shares = shares.filter(pl.col("level") == LEVEL)
     means = mean_over_seeds(shares, ["world", "stage"], "share")
     rows = {(row["world"], row["stage"]): row for row in means.iter_rows(named=True)}

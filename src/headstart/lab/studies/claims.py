@@ -1,4 +1,4 @@
-"""The paper's claims, each with the experiment that settles it."""
+"""The paper's claims, each with the experiment that tests it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def verdict(holds: bool, partly: bool = False, otherwise: str = "fails") -> str:
 
 
 def synthetic_claims(results: Results, printed_results: Results) -> list[Claim]:
-    """What the comparison settles, tuned and with printed constants."""
+    """Claims about the comparison, tuned and with printed constants."""
     ratios, printed = Ratios(results.totals()), Ratios(printed_results.totals())
     order = ("projection oracle", "P-LinUCB", "B-OFUL", "LinUCB")
     is_ordered = all(ratios[a] < ratios[b] for a, b in itertools.pairwise(order))
@@ -82,7 +82,7 @@ def synthetic_claims(results: Results, printed_results: Results) -> list[Claim]:
 
 
 def rank_claims(totals: pl.DataFrame) -> list[Claim]:
-    """What the rank sweep settles."""
+    """Claims about the rank sweep."""
     means = totals.group_by("policy", "q").agg(total=pl.col("total").mean()).sort("q")
     by_data, fixed = (means.filter(pl.col("policy") == style) for style in (DATA, FIXED))
     best, best_fixed = (int(part.sort("total")["q"].item(0)) for part in (by_data, fixed))
@@ -112,7 +112,7 @@ def rank_claims(totals: pl.DataFrame) -> list[Claim]:
 
 
 def subspace_claims(results: Results) -> list[Claim]:
-    """What the error of the subspace settles."""
+    """Claims about the error of the subspace."""
     projected_ratio = late_mean(results, "P-LinUCB", "W") ** 2 / task_variance()
     squared_ratio = late_mean(results, "P-LinUCB", "W2") / task_variance()
     bias_ratio = late_mean(results, "B-OFUL", "W") ** 2 / task_variance()
@@ -124,7 +124,7 @@ def subspace_claims(results: Results) -> list[Claim]:
         abs(projected_ratio - 1) < 0.5 and bias_ratio > 10 * projected_ratio,
         bias_ratio > 10 * projected_ratio,
     )
-    remark = "Over the last quarter of the tasks, all seeds; one whose rank is misjudged weighs in."
+    remark = "Over the last quarter of the tasks and all seeds, also those with a misjudged rank."
     if np.isnan(projected_ratio):
         measured, answer = "nothing", "not settled"
         remark = "Too few tasks: no subspace is estimated yet."
@@ -144,7 +144,7 @@ def late_mean(results: Results, policy: str, probe: str) -> float:
 
 
 def movielens_claims(results: dict[str, Results], singular: float) -> list[Claim]:
-    """What MovieLens settles."""
+    """Claims about MovieLens."""
     claims = []
     for group in ("men", "women"):
         ratios = Ratios(results[group].totals())
@@ -157,8 +157,8 @@ def movielens_claims(results: dict[str, Results], singular: float) -> list[Claim
                     min(ratios["P-LinUCB"], ratios["P-TS"]) <= min(1.0, ratios["B-OFUL"]),
                     otherwise="fails" if ratios.beats("B-OFUL", "P-LinUCB") else "not settled",
                 ),
-                "A shared mean does most of what can be done: genres without an intercept explain "
-                "little of a rating, for every policy.",
+                "A shared mean accounts for most of the possible gain: genres without an intercept "
+                "explain little of a rating, for every policy.",
             )
         )
     claims.append(
@@ -217,7 +217,7 @@ def more_claims(runner: Runner) -> list[Claim]:
             ratios.describe("raw gap", "gated", "p known")
             + f"; worst seed of the raw gap {worst_raw:.2f}",
             verdict(ratios["raw gap"] < 1.0 and worst_raw < 1.05),
-            "gated: the largest ratio of eigenvalues, behind a gate, with λ's from data.",
+            "gated: the largest ratio of eigenvalues if noise cannot explain it, λ's from data.",
         ),
         Claim(
             "An initial phase without projection is needed",

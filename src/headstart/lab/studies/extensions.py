@@ -28,7 +28,7 @@ GROUPED = Synthetic(rank=3, offset=0.0, clusters=3, separation=1.0)
 CURVED = Synthetic(curve=1.0, offset=0.0)
 CLICKS = Synthetic(logistic=4.0)
 MAIN_SEEDS = 48  # seeds of the main table
-SEEDS_BESIDE_A_GPU = 48  # seeds of tables that the cores play beside it
+SEEDS_BESIDE_A_GPU = 48  # seeds of tables that the CPU computes meanwhile
 FIGURE_SEEDS = 12  # seeds of the figures that show everybody
 FEW_SEEDS = 8  # seeds of studies that take long for each seed
 TUNED_PROJECTION, TUNED_LINUCB = "P-LinUCB, tuned λ", "LinUCB, best λ"
@@ -93,7 +93,7 @@ def main_worlds(runner: Runner) -> tuple[pl.DataFrame, Section, Study, Study]:
 
 
 def thompson_section(runner: Runner, others: Results) -> Section:
-    """The default prior sampled, beside the default and LinUCB in the same world."""
+    """Thompson sampling with the default prior, the default, and LinUCB in the same world."""
     last = (runner.scale.rounds,)
     thompson = runner.run(
         "beyond-thompson", others.plan.world, [policy("empirical_bayes_ts")], checkpoints=last

@@ -76,8 +76,8 @@ def few_tasks(runner: Runner, seeds: Sequence[int]) -> tuple[list[Section], list
         "Many features, few tasks",
         "Wide: 100 features of which tasks differ along 5, 150 rounds a task. Short: 30 features, "
         "25 rounds a task, contexts uniform on the sphere. The default averages a full covariance "
-        "with low-rank ones by how well each has predicted; beside it is the full covariance "
-        f"alone. {len(seeds)} seeds.",
+        "with low-rank ones by how well each has predicted; the other policy is the full "
+        f"covariance alone. {len(seeds)} seeds.",
         table=pl.DataFrame(rows),
         level=2,
     )
@@ -99,7 +99,7 @@ def sparse_row(name: str, results: Results, tasks: int) -> dict[str, Any]:
 
 
 def sparse_claim(name: str, sparse: SparseWorld, row: dict[str, Any]) -> Claim:
-    """What the default is held to in one of the worlds."""
+    """The requirement on the default in one of the worlds."""
     total, last = row["÷ full covariance"], row["last quarter ÷ Bayes oracle"]
     holds = total <= sparse.max_ratio and (
         sparse.max_last_quarter is None or last <= sparse.max_last_quarter

@@ -1,4 +1,4 @@
-"""The paper, reproduced: studies are run, figures drawn, claims settled, one report written."""
+"""The paper, reproduced: studies are run, figures drawn, claims tested, one report written."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def collect(runner: Runner, study: str) -> Iterator[Findings]:
         if study == "all" or runner.data is not None:
             more, others = extensions.ratings(runner)
             sections, own_claims = [*sections, *more], [*own_claims, *others]
-        text = "What headstart's own algorithms are held to, by the same kind of measurement."
+        text = "Requirements on headstart's own algorithms, tested in the same way."
         claims_section = Section("Beyond the paper: what holds", text, claims=own_claims)
         title = f"beyond the paper, {DEFAULT}: total regret ÷ the baseline's"
         yield Findings([*sections, claims_section], [], title, table)
@@ -167,7 +167,7 @@ def write(runner: Runner, findings: Sequence[Findings], arguments: dict[str, Any
     }
     intro = f"{scale.seeds} seeds, {scale.tasks} tasks, {scale.rounds} rounds."
     if not runner.tune:
-        intro = "A quick look, with fewer seeds and tasks than the paper's: " + intro
+        intro = "A quick study, with fewer seeds and tasks than the paper's: " + intro
     path = write_report(runner.folder / "report.html", TITLE, sections, manifest, intro)
     return Outcome(f"{findings[0].title}, {scale.seeds} seeds", path, findings[0].table, all_claims)
 

@@ -72,7 +72,7 @@ def comparison(runner: Runner, results: Results, tuning: Tuning | None) -> list[
     ]
     text = (
         "Every setting that was tried, as a multiple of the same policy's best. λ matters as much "
-        "as the algorithm: an untuned comparison proves little."
+        "as the algorithm: an untuned comparison is not conclusive."
     )
     title, name = "How much tuning mattered", "synthetic-tuning"
     return [*sections, *tuning_sections(title, text, tuning, name)]

@@ -1,4 +1,4 @@
-"""Reading an archive: all of it in turn, or a few tasks wherever they are."""
+"""Reading an archive: all of it in order, or single tasks."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class EvidenceFile:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
         self._lookup = None
 
@@ -177,7 +177,7 @@ class EvidenceFile:
             yield ids, Evidence.unpack(rows, self.dim)
 
     def blocks(self) -> Iterator[Batch]:
-        """The ids and packed evidence of every task, as the file has them together."""
+        """The ids and packed evidence of every task, block by block."""
         for number in range(len(self._index)):
             yield self._block(number)
 
@@ -207,7 +207,7 @@ class EvidenceFile:
         return positions
 
     def rows(self, positions: npt.NDArray[np.int64]) -> Rows:
-        """The packed evidence of a few tasks, wherever they are."""
+        """The packed evidence of some tasks."""
         rows = np.empty((len(positions), self._layout.width))
         for place, position in enumerate(positions):
             number, within = self._block_of(int(position))
@@ -299,7 +299,7 @@ class EvidenceFile:
         return rows
 
     def _verified_bytes(self, start: int, length: int, expected_digest: bytes, what: str) -> bytes:
-        """So many bytes from there on, if they match their digest."""
+        """The bytes at a position, if they match their digest."""
         content = self._read(start, length)
         if digest(content) != expected_digest:
             raise FileError(
@@ -308,7 +308,7 @@ class EvidenceFile:
         return content
 
     def _read(self, start: int, length: int) -> bytes:
-        """So many bytes from there on."""
+        """The bytes at a position."""
         if self._file.closed:
             raise FileError(f"path {str(self._source)!r} was closed here: open it again to read it")
         with atomic.explain_read_errors(self._source, WANT), self._lock:

@@ -1,4 +1,4 @@
-"""Writing an archive: one block after the other, and what finds them at the end."""
+"""Writing an archive: one block after the other, then the index."""
 
 from __future__ import annotations
 
@@ -45,15 +45,17 @@ def write_evidence(
     Parameters
     ----------
     path
-        Where to. What is there is replaced when all is written, and unchanged if anything fails.
+        The path of the file. An existing file is replaced when all is written, and unchanged if
+        anything fails.
     items
         Pairs of a task id and its :class:`Evidence`, or of many ids and evidence with one batch
-        axis; each id once. They are taken one by one, in order: let a generator make them.
+        axis; each id once. They are consumed one by one, in order, so that a generator may produce
+        them.
     dim
         The number of features.
     precision
-        ``"double"`` keeps every bit. ``"single"`` takes half the room and rounds every number by
-        6e-8 of itself at most; see the notes.
+        ``"double"`` keeps every bit. ``"single"`` takes half the space, with a relative rounding
+        error of at most 6e-8; see the notes.
 
     Returns
     -------
@@ -67,7 +69,7 @@ def write_evidence(
     rewards, R is right to five digits; where a thousandth, to two or three; where less, rounding
     hides it.
 
-    That an id came twice is found at the end, when all have been seen.
+    Duplicate ids are detected at the end.
     """
     dim = checks.dimension(dim)
     checks.one_of("precision", precision, PRECISIONS)

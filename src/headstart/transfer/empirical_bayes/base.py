@@ -55,15 +55,15 @@ class StandardizedTransfer(Transfer):
 
     The state has ``tasks``, ``contexts``, ``units`` and ``past_count``, the number of older tasks.
 
-    The tasks' evidence is in the units given. Everything else is in ``units``, which the evidence
-    tells, or where it tells nothing, the contexts that were on offer.
+    The tasks' evidence is in the units given. Everything else is in ``units``, determined by the
+    evidence or else by the contexts that were on offer.
 
     Parameters
     ----------
     units : {"free", "given"}, default "free"
         ``"free"``: the fit is made in standardized features, so that no decision depends on the
-        units of features, nor, with an intercept, on where their scales begin. ``"given"``:
-        features count as they come.
+        units of features nor, with an intercept, on their origin. ``"given"``: the fit is made in
+        the units given.
     constant : bool, default False
         Whether the last feature is 1 in every context. A :class:`~headstart.Bandit` with an
         intercept sets this.
@@ -87,7 +87,7 @@ class StandardizedTransfer(Transfer):
         return self.units == "free"
 
     def with_constant(self, constant: bool) -> StandardizedTransfer:
-        """The same, told whether the last feature is the intercept."""
+        """The same with the setting whether the last feature is the intercept."""
         return dataclasses.replace(self, constant=constant)
 
     def with_free_intercept(self) -> StandardizedTransfer:
@@ -110,7 +110,7 @@ class StandardizedTransfer(Transfer):
         return Units.of(tasks, contexts, self.constant)
 
     def observe_contexts(self, state: Any, contexts: Array) -> Any:
-        """Take the units of features from contexts on offer, where no reward has told them."""
+        """Take units of features from contexts on offer, where no reward has determined them."""
         return self.in_current_units(state.replace(contexts=state.contexts.add(contexts)))
 
     def carry_contexts(self, state: Any, earlier: Any) -> Any:
@@ -132,9 +132,10 @@ class StandardizedTransfer(Transfer):
         return lambda contexts: bool(np.count_nonzero(contexts.take(unknown, 1) != values))
 
     def in_current_units(self, state: Any) -> Any:
-        """The same state in the units that its tasks tell.
+        """The same state in the units that its tasks determine.
 
-        Where these tell none, but older tasks of which only sums are left may have, a unit stays.
+        A unit that these do not determine is kept if older tasks, of which only sums are left, may
+        have determined it.
         """
         if not self.unit_free:
             return state
@@ -151,7 +152,7 @@ class StandardizedTransfer(Transfer):
         """A state with parameters multiplied by a matrix; ``lost`` where the fit is of no use."""
 
     def single_task_prior(self, state: Any, evidence: Evidence) -> Prior:
-        """The prior of a task while no other can tell the scale of θ and of the noise."""
+        """The prior of a task while no other determines the scale of θ and of the noise."""
         xp = array_namespace(evidence.gram)
         if self.unit_free:
             units = Units.of_task(evidence, state.contexts, self.constant)

@@ -22,10 +22,10 @@ MAX_SIZE_RATIO = 1e12  # of the mean square of θ, to the largest that a task al
 def sound_fit(
     update: Callable[[EmpiricalBayesState], EmpiricalBayesState], state: EmpiricalBayesState
 ) -> EmpiricalBayesState:
-    """``update(state)`` where that is finite; else what the tasks' sizes alone tell.
+    """``update(state)`` where that is finite; otherwise a guess from the tasks' sizes alone.
 
-    A fit that overflows is made anew, and where that overflows too, the population is the first
-    guess: mean 0 and a variance from the geometric mean of the tasks' sizes.
+    A fit that overflows is repeated from the start, and where that overflows too, the population is
+    the first guess: mean 0 and a variance from the geometric mean of the tasks' sizes.
     """
     if array_namespace(state.fit.mean) is not np:
         return update(state)
@@ -50,7 +50,7 @@ def sound_step(
 
 
 def warn_of_overflow() -> None:
-    """Tell that the first guess of a population is used."""
+    """Warn that the first guess of a population is used."""
     warnings.warn(
         "no population fits the tasks (it overflows, or is far larger than they are): their "
         "rewards or contexts span too many orders of magnitude, or rewards repeat without any "

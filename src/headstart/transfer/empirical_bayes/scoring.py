@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 WIDE_DIM = 256  # features from which on steps are expensive
 FOLDS = 4
-#: Nats by which a task may prefer the isotropic prior: one odd task must not outvote twenty.
+#: Nats by which one task may prefer the isotropic prior: an outlier must not outvote the others.
 MAX_ISOTROPIC_GAIN = 5.0
 MAX_LIKELIHOOD = 1e100  # nats: more is no evidence but an overflow to come
 
@@ -95,7 +95,7 @@ def score_task(
     own_variance = task.noise_variance[..., 0]
     variance = xp.where(own_variance > 0, own_variance, fit.noise_variance)
     counts = (xp.asarray(state.ready) > 0) * (xp.asarray(evidence.rounds) > 0) * weight
-    # A task with a context far out of all others' range says nothing of how well it was predicted.
+    # A task with a context far out of range is not scored.
     spread = trace(fit.covariance + fit.error)[..., None]
     diagonal = xp.diagonal(evidence.gram, axis1=-2, axis2=-1)
     reach = diagonal / xp.asarray(variance)[..., None] * spread
@@ -214,8 +214,8 @@ def score_ensemble_held_out(
 def rescore_ensemble(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Array:
     """Ensemble scores of the latest tasks kept, each predicted by the fits without it.
 
-    For a fit that was made anew because a task that was taken out had moved it: the scores before
-    are of predictions by other fits, and of that task.
+    For a fit that was repeated because removing a task had moved it: earlier scores are of other
+    fits, and of that task.
     """
     scores, dim = initial_ensemble(np.shape(state.ready)), state.fit.mean.shape[-1]
     if not np.any(state.restarted_count):

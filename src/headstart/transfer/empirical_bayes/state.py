@@ -49,12 +49,12 @@ class EmpiricalBayesState(Record):
     task_count, fitted_count
         How many tasks there were, and how many at the last fit.
     ready
-        1 where a reward has told the scale, else 0.
+        1 where a reward has determined the scale, else 0.
     known_squared
         Σ K² at the last fit.
     pending_readds
-        How many tasks were taken out. As many folds are taken to be the same tasks again, which
-        were scored before.
+        The number of tasks that were removed. As many of the next folds are taken to be these tasks
+        again, which were scored before.
     low_rank, ensemble
         The low-rank population, and the recent log-likelihoods of new tasks under the fit and the
         low-rank candidates (:mod:`~headstart.transfer.empirical_bayes.low_rank.ensemble`).

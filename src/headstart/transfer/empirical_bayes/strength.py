@@ -13,9 +13,9 @@ from headstart.records import Array
 
 STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)  # that are tried, as multiples of the dimension
 
-SCORE_DECAY = 0.97  # what a task counts in the choice when the next has come
-MAX_SCORE_DEFICIT = 25.0  # no one task argues more strongly than this, in nats
-LOG_STRENGTH_PRECISION = 3.0  # how firmly the strength is first held near the dimension
+SCORE_DECAY = 0.97  # of a task's weight with every later task
+MAX_SCORE_DEFICIT = 25.0  # the most that one task counts, in nats
+LOG_STRENGTH_PRECISION = 3.0  # of the prior of log strength, around the dimension
 
 
 def initial_scores(strengths: Array) -> Array:
@@ -24,7 +24,7 @@ def initial_scores(strengths: Array) -> Array:
 
 
 def clip_scores(scores: Array, best: Array, deficit: float = MAX_SCORE_DEFICIT) -> Array:
-    """A task's scores, none far below the best: no task, however odd, decides for a hundred."""
+    """A task's scores, bounded below relative to the best one, so that no outlier decides alone."""
     return array_namespace(scores).maximum(scores, best - deficit)
 
 

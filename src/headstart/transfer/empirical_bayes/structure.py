@@ -32,7 +32,7 @@ def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> TaskStructu
         notes.append("no task has finished yet: all of this is from running ones")
     if transfer.unit_free and bool(transfer.unscaled_features(state).any()):
         many = int(transfer.unscaled_features(state).sum())
-        notes.append(f"{many} features have not varied yet, and have no say")
+        notes.append(f"{many} features have not varied yet, and are ignored")
     return TaskStructure(
         eigenvalues=values,
         lower=values * np.exp(-half),

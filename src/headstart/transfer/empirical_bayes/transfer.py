@@ -56,40 +56,40 @@ from headstart.transfer.empirical_bayes.units import ContextMoments
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.partitions import Partitions
 
-REFIT_SHIFT = 0.1  # of the tasks' spread: if a task out moves the fit by more, it is made anew
+REFIT_SHIFT = 0.1  # of the tasks' spread: if removing a task moves the fit by more, it is refitted
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class EmpiricalBayes(StandardizedTransfer):
-    """θ ~ N(μ, Σ) with μ, Σ and R learned from all tasks: there is nothing to tune.
+    """θ ~ N(μ, Σ) with μ, Σ and R learned from all tasks, without tuning parameters.
 
-    The maximum of the tasks' marginal likelihood, with as much regularisation as predicts best:
-    each new task is first predicted by priors of many strengths, and those that did well recently
-    decide. Where an isotropic prior has predicted recent tasks better, by a nat
-    in all, that is used instead.
+    The marginal likelihood of the tasks is maximized, with the amount of regularisation that
+    predicts best: each new task is first predicted by priors of several strengths, which are
+    weighted by their recent scores. Where an isotropic prior has predicted recent tasks better, by
+    a nat in all, it is used instead.
 
-    Evidence of up to 256 tasks is kept, and the fit is updated whenever tasks have grown by 1/32;
-    older tasks stay as their posteriors, so that a finished task costs the same however many there
-    were. :meth:`refit` fits all tasks together, in any order.
+    The evidence of up to 256 tasks is kept, and the fit is updated when the number of tasks has
+    grown by 1/32. Older tasks are replaced by their posteriors, so that the cost of a finished task
+    does not grow with their number. :meth:`refit` fits all tasks together, in any order.
 
     Parameters
     ----------
     decay_tasks : float or "auto", default "auto"
-        ``"auto"``: everything counts until the latest tasks clearly contradict it, then only they
-        do. A number: besides, a task's weight falls by a factor e for every so many tasks that
-        came after it.
+        ``"auto"``: all tasks count until the latest ones clearly contradict them; then only these
+        do. A number: in addition, the weight of a task falls by a factor e per this many later
+        tasks.
     running : bool, default True
-        Whether unfinished tasks count for what they know: new tasks learn from them, and they from
-        each other. Then decisions depend on how tasks interleave.
+        Whether running tasks contribute to the prior of new tasks and of each other. Decisions then
+        depend on how tasks interleave.
     low_rank : bool, default True
-        Whether populations in which tasks differ along a few directions only are fitted beside the
-        one with a full covariance. The prior is their average, each counting by how well it has
-        predicted the latest tasks. With many features and few tasks they learn much sooner; where
-        they are wrong they count for nothing. A finished task costs about twice as much with them.
+        Whether to fit, beside the full covariance, populations in which tasks differ along a few
+        directions only. The prior is an average, weighted by how well each has predicted the latest
+        tasks. With many features and few tasks the low-rank populations need fewer tasks; where
+        they are wrong their weight vanishes. A finished task takes about twice as long with them.
     units : {"free", "given"}, default "free"
         ``"free"``: the fit is made in standardized features, so that no decision depends on the
-        units of features, nor, with an intercept, on where their scales begin. ``"given"``:
-        features count as they come.
+        units of features nor, with an intercept, on their origin. ``"given"``: the fit is made in
+        the units given.
     constant : bool, default False
         Whether the last feature is 1 in every context. A :class:`~headstart.Bandit` with an
         intercept sets this.
@@ -308,14 +308,15 @@ class EmpiricalBayes(StandardizedTransfer):
     def remove(
         self, state: EmpiricalBayesState, evidence: Evidence, weight: float
     ) -> EmpiricalBayesState:
-        """Take a task out again: dropped where its evidence is kept, subtracted otherwise.
+        """Remove a task: it is dropped where its evidence is kept, and subtracted otherwise.
 
-        The fit takes one step against the task's own gradient; with few tasks it is made anew. So
-        it is where the task moved it far, and then the latest tasks score the candidates again.
+        The fit takes one step against the task's own gradient. With few tasks, or where the task
+        has moved it far, it is refitted; in the latter case the latest tasks score the candidates
+        again.
         """
         tasks, past = state.tasks, state.past
         position = tasks.find(evidence)
-        if position is not None:  # if it was forgotten there is nothing left to take
+        if position is not None:  # if it was forgotten there is nothing to remove
             task, tasks = tasks.pop(position, weight)
         else:  # as much as a task of the past counts on average
             older = np.maximum(state.task_count - len(tasks), 1.0)
@@ -334,7 +335,7 @@ class EmpiricalBayes(StandardizedTransfer):
             return self.update_fit(state, steps)
         local = state.units.convert_tasks(task)
         without = sound_step(lambda before: self.leave_out(before, local), state)
-        # Further than one step can tell: from the beginning.
+        # Too far for one step: fit again from the start.
         if without is None or state.fit.differs_from(without.fit, REFIT_SHIFT):
             unready = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
             anew = self.update_fit(state.replace(ready=unready), steps)
@@ -347,7 +348,7 @@ class EmpiricalBayes(StandardizedTransfer):
         noise: float | None = None,
         weights: Sequence[float] | None = None,
     ) -> EmpiricalBayesState:
-        """Fit all tasks together, whatever their order; the strength by cross-validation."""
+        """Fit all tasks together, in any order; the strength is chosen by cross-validation."""
         return fit_together(self, evidences, noise, weights)
 
     def refit_partitions(
@@ -355,7 +356,7 @@ class EmpiricalBayes(StandardizedTransfer):
     ) -> EmpiricalBayesState:
         """Fit very many tasks: some of them together, then in a few passes over all.
 
-        None counts less for being older, whatever ``decay_tasks`` says.
+        All tasks count alike: ``decay_tasks`` has no effect.
         """
         if len(partitions) <= passes.FIRST_FIT_TASKS:
             return dataclasses.replace(self, decay_tasks="auto").refit(

@@ -1,16 +1,16 @@
-"""The units of features, as the tasks' own contexts tell them.
+"""The units of features, estimated from the tasks' own contexts.
 
-A prior that is learned from few tasks leans towards one that treats all features alike. That means
-something only if a step in one feature is about as large as a step in another, so the default fits
-in standardized features z = T x. With a constant feature c (the intercept, the last one)::
+With few tasks, the prior is shrunk towards one that treats all features alike. This is meaningful
+only if the features have comparable units, so the default fits in standardized features z = T x.
+With a constant feature c (the intercept, the last one)::
 
     z_j = (x_j − k_j x_c) / s_j        k_j the mean of x_j, s_j its standard deviation
 
 and without one k = 0 and s_j is the root mean square. Evidence changes by Gram' = T Gram Tᵀ and
 moment' = T moment, and parameters by θ = Tᵀ θ'. A feature that has not varied yet has no unit: it
-counts as 0 until it does, so that decisions depend neither on units nor on where a scale begins.
-If contexts on offer are the first to vary in a feature, while rounds have varied in others, k_j is
-the value that it had in all rounds, and s_j the root mean square distance from it.
+counts as 0 until it does, so that decisions depend neither on the units nor on the origin of
+features. If contexts on offer are the first to vary in a feature, while rounds have varied in
+others, k_j is the value that it had in all rounds, and s_j the root mean square distance from it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 CONSTANT_SHARE = 1e-12
 #: A variance below is taken for none: the squares of coefficients in such units would overflow.
 MIN_VARIANCE = 1e-100
-#: A task whose mean square exceeds the median task's by this factor says nothing of the unit.
+#: A task whose mean square exceeds the median task's by this factor is ignored.
 OUTLIER_FACTOR = 1e4
 #: Units that differ by more than this factor have nothing to do with each other.
 FAR_UNITS = 1e3
@@ -38,7 +38,7 @@ FAR_UNITS = 1e3
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ContextMoments(Record):
-    """Moments of contexts that were on offer, for features that no reward has told the unit of."""
+    """Moments of contexts that were on offer, for features whose unit no reward has determined."""
 
     count: Any
     first: Array
@@ -64,7 +64,7 @@ class ContextMoments(Record):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Units(Record):
-    """Where every feature begins and one over its unit (0 where that is not known yet).
+    """The origin of every feature and one over its unit (0 where that is not known yet).
 
     >>> contexts = np.array([[10.0, 1.0], [14.0, 1.0]])
     >>> tasks = Tasks.of(Evidence.of(contexts, [1.0, 2.0]))
@@ -203,7 +203,7 @@ class Units(Record):
 def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
     """The mean and the mean square of every feature, over the rounds of all ordinary tasks.
 
-    The constant feature tells how much the rounds of a task count: where rewards are 0 or 1, a
+    The constant feature gives the weight of a task's rounds: where rewards are 0 or 1, a
     round is in the sums with a weight.
     """
     xp = array_namespace(tasks.gram)
@@ -241,7 +241,7 @@ def task_moments(evidence: Evidence, constant: bool) -> tuple[Array, Array]:
 
 
 def location_and_scale(first: Array, second: Array, constant: bool) -> tuple[Array, Array]:
-    """Where each feature begins, and one over its standard deviation (0 if it has none)."""
+    """The origin of each feature, and one over its standard deviation (0 if it has none)."""
     xp = array_namespace(first, second)
     shift = first if constant else xp.zeros_like(first)
     variance = second - shift**2

@@ -104,7 +104,7 @@ class GroupFit(Record):
     def with_noise_of_noisy(self, tasks: Tasks, known_noise: float, constant: bool) -> Tasks:
         """The tasks that are much noisier than others with their own noise, unless R is given.
 
-        It is that of least squares: a task far from a group is no noisy one.
+        It is that of least squares, so that a task far from its group does not count as noisy.
         """
         if known_noise:
             return tasks
@@ -185,7 +185,7 @@ class GroupFit(Record):
         centres = held @ points / count[:, None]
         away = points - centres[owner]
         within = away.T @ away / len(points)
-        # A little in every direction: what tasks of one group share is found by EM.
+        # A small variance in every direction; EM then estimates what tasks of one group share.
         least = 1e-6 * float(np.trace(whole.covariance[0]))
         size = max(float(np.trace(within)), least) / len(within)
         covariance = 0.5 * within + 0.5 * size * np.eye(len(within))

@@ -59,8 +59,8 @@ class MixtureState(Record):
 
     ``scores`` has a row per fit and a column per strength. ``known_noise`` is R where the caller
     knows it, else 0; ``task_count`` counts the tasks, ``fitted_count`` those at the last fit. The
-    tasks' evidence is in the units given; the fits are in ``units``, which tasks tell, or the
-    contexts that were on offer.
+    tasks' evidence is in the units given; the fits are in ``units``, determined by tasks or else by
+    the contexts that were on offer.
     """
 
     known_noise: float
@@ -93,16 +93,16 @@ class MixtureState(Record):
 class Mixture(StandardizedTransfer):
     """Tasks come in groups, each near an affine subspace of its own.
 
-    Every group is a Gaussian population as in :class:`EmpiricalBayes`; EM shares out the tasks.
-    Mixtures of 1, 2, 3, 4, 6 and 8 groups (as many of these as ``groups`` allows) are kept side by
-    side, and the one that predicted recent tasks best is used. A new task starts in every group at
-    once, and its rewards tell which it is in. Many small groups also follow a curved manifold,
+    Every group is a Gaussian population as in :class:`EmpiricalBayes`; EM assigns the tasks.
+    Mixtures of 1, 2, 3, 4, 6 and 8 groups (up to ``groups``) are fitted side by side, and the one
+    that predicted recent tasks best is used. A new task starts from the whole mixture, and its
+    rewards determine the weights of the groups. Many small groups also follow a curved manifold,
     piece by piece.
 
     Parameters
     ----------
     groups : int, default 6
-        The most groups to look for, 8 or fewer.
+        The largest number of groups, at most 8.
     units, constant, free_intercept
         As for :class:`EmpiricalBayes`.
 
@@ -319,7 +319,7 @@ def score_task(state: MixtureState, task: Tasks, weight: float, constant: bool) 
     latest = attempt(
         lambda: np.stack([fit.predict(one) for fit, one in zip(state.fits, noisy, strict=True)])
     )
-    # A task whose rewards are so far out of range that squares of them overflow says nothing.
+    # A task whose rewards are so large that their squares overflow is not scored.
     if latest is None or not (np.abs(latest) < MAX_LIKELIHOOD).all():
         return state
     new = SCORE_DECAY**weight * state.scores + weight * clip_scores(latest, latest.max())

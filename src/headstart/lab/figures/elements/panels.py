@@ -183,7 +183,7 @@ def draw_panels(
 
 
 def add_legend(drawing: Drawing, handles: dict[str, Any], columns: int) -> None:
-    """A legend below the panels, in so many columns or as many as fit the width."""
+    """A legend below the panels, in ``columns`` columns or as many as fit the width."""
     names = [escape_matplotlib(name) for name in handles]
     for ncols, spacing in [(columns, 1.2), *((fewer, 0.7) for fewer in range(columns, 0, -1))]:
         legend = drawing.legend(

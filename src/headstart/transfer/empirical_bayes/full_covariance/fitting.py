@@ -1,9 +1,9 @@
 """Fitting a Gaussian population θ_i ~ N(μ, Σ) to the evidence of tasks, noise included.
 
 Only the tasks' sums are needed. In coordinates whitened by Σ = F F, with G_i = gram/R_i² and
-b_i = moment/R_i², a task tells ::
+b_i = moment/R_i², task i contributes ::
 
-    E_i = (I + F G_i F)⁻¹        K_i = I − E_i            what it knows, 0 … I
+    E_i = (I + F G_i F)⁻¹        K_i = I − E_i            the variance removed, 0 … I
     z_i = E_i F (b_i − G_i μ)                             its posterior mean, whitened
 
 and the marginal likelihood of all tasks is stationary where Σ z_i = 0 and Σ z_i z_iᵀ = Σ K_i. One
@@ -11,14 +11,14 @@ step of Fisher scoring towards that costs one pass over the tasks::
 
     μ ← μ + F (Σ K_i)⁻¹ Σ z_i        Σ ← F (I + D^-½ (Σ z_i z_iᵀ − K_i) D^-½) F,   D = Σ K_i²
 
-EM takes the same pass but moves only K² as far where K is small, which is where it matters: in
-directions in which tasks hardly differ. (D bounds the exact information from above, so that steps
-do not overshoot, and the bracket is kept positive.)
+EM needs the same pass, but its steps are shorter by a factor K² where K is small: in directions in
+which tasks hardly differ. (D bounds the exact information from above, so that steps do not
+overshoot, and the bracket is kept positive.)
 
-The covariance is regularised by ``strength`` imaginary tasks of variance (tr Σ/d) I, and the mean
-by a Gaussian of variance τ² around 0, with τ² from the mean itself (James and Stein). In fits of
-log-odds the mean's intercept is not: where clicks are rare it is far from 0. Every task has a noise
-R_i of its own (:mod:`headstart.transfer.empirical_bayes.full_covariance.task_noise`).
+The covariance is regularised by ``strength`` pseudo-tasks of variance (tr Σ/d) I, and the mean by a
+Gaussian of variance τ² around 0, with τ² from the mean itself (James and Stein). In fits of
+log-odds the mean's intercept is not: where clicks are rare it is far from 0. Every task has its own
+noise R_i (:mod:`headstart.transfer.empirical_bayes.full_covariance.task_noise`).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def scoring_step(
         known = known + (weight[..., None, None] * k).sum(-3)
         squared = squared + sum_of_products(k, None, k, weight)
         chunks.append((k, z, weight))
-    # Tasks long past count as if they had been observed whole.
+    # Tasks whose evidence is no longer kept count as if θ had been observed.
     count = xp.asarray(past.count)[..., None, None]
     past_total = past.first - xp.asarray(past.count)[..., None] * fit.mean
     known, squared = known + count * eye, squared + count * eye
@@ -197,7 +197,7 @@ def feature_variances(
 
 
 def typical_square(fit: Fit, tasks: Tasks) -> Array:
-    """The mean square reward, tasks counting by how precise they are: an odd one counts little."""
+    """The mean square reward, tasks weighted by their precision: an outlier counts little."""
     xp = array_namespace(tasks.gram)
     share = tasks.weight / noise_variances(fit, tasks)
     rounds = (share * tasks.rounds).sum(-1)
@@ -251,7 +251,7 @@ def covariance_step(sums: StepSums, strength: Any) -> Array:
     """Σ after a step from the sums of a pass, with ``strength`` regularising tasks."""
     xp = array_namespace(sums.root)
     strengths = xp.asarray(strength)[..., None, None]
-    # The regularising tasks are no likelier the smaller Σ gets: their curvature is that of target.
+    # The pseudo-tasks do not become likelier as Σ shrinks: their curvature is that of target.
     curvature = sums.known_squared + strengths * sums.target
     return fisher_step(
         sums.root, curvature, sums.excess + strengths * (sums.target - xp.eye(sums.root.shape[-1]))
@@ -270,7 +270,7 @@ def fisher_step(root: Array, curvature: Array, excess: Array) -> Array:
     factor = factor / (1.0 - xp.minimum(values, 0.0))
     half = root @ (vectors * xp.sqrt(factor)[..., None, :])
     sigma: Array = half @ transpose(half)
-    # No direction is ever quite certain, or nothing could change it again.
+    # No direction becomes entirely certain: nothing could change it again.
     least = 1e-12 * trace(sigma) / len(eye)
     sigma = sigma + xp.maximum(least, 1e-300)[..., None, None] * eye
     return sigma
@@ -281,8 +281,8 @@ def leave_one_out(
 ) -> Fit:
     """The fit without one of its tasks (or, with ``sign`` −1, with one more): one scoring step.
 
-    At the maximum the gradients of all tasks and of the regularisation sum to zero, so what is left
-    without task i is minus its own: no other task need be looked at. O(d³).
+    At the maximum the gradients of all tasks and of the regularisation sum to zero, so without task
+    i the gradient is minus its own: no other task is needed. O(d³).
     """
     root = symmetric_root(fit.covariance)
     inverse = np.linalg.inv(root)

@@ -1,8 +1,8 @@
 """The logarithm of the gamma function and its derivative, for arrays of 0.5 or more.
 
-As in SciPy, to about 1e-14; but importing ``scipy.special`` takes longer than all of headstart, and
-whoever chooses for a second task would wait for it. Stirling's series at x + 8, and from there the
-recurrence Γ(x + 1) = x Γ(x).
+The same as SciPy's to about 1e-14; but importing ``scipy.special`` takes longer than importing
+headstart, and would delay the first choice of a second task. Stirling's series at x + 8, and from
+there the recurrence Γ(x + 1) = x Γ(x).
 """
 
 from __future__ import annotations

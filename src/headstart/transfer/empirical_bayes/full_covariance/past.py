@@ -1,9 +1,9 @@
 """The sums that are left of tasks whose evidence is not kept, and how tasks are subtracted.
 
-A task is subtracted as the current fit sees it, not as the fit did that it was added by. What is
-left may then be no sums that any tasks have: a negative variance, or a negative precision of the
-noise. Sums over tasks are a convex cone. With n tasks, Σ m_i and Σ (C_i + m_i m_iᵀ), and with
-Σ E[1/R_i²] = p and Σ E[log R_i²] = l (Jensen's inequality), ::
+A task is subtracted as seen by the current fit, not by the fit with which it was added. What is
+left may then not be sums of any tasks: a negative variance, or a negative precision of the noise.
+Sums over tasks are a convex cone. With n tasks, Σ m_i and Σ (C_i + m_i m_iᵀ), and with Σ E[1/R_i²]
+= p and Σ E[log R_i²] = l (Jensen's inequality), ::
 
     M = [[n, Σ m_iᵀ], [Σ m_i, Σ (C_i + m_i m_iᵀ)]] ⪰ 0        l + n log(p/n) ≥ 0
 
@@ -45,7 +45,7 @@ NOISE_SHARES = 64  # the shares that are tried for the noise
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Past(Record):
-    """What is left of tasks whose evidence is no longer at hand.
+    """Sums over tasks whose evidence is no longer kept.
 
     Each was replaced by its posterior when it left: ``count``, Σ m_i, Σ (C_i + m_i m_iᵀ),
     Σ E[1/R_i²] and Σ E[log R_i²].
@@ -69,7 +69,7 @@ class Past(Record):
     def of(cls, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
         """Tasks replaced by their posteriors under a fit.
 
-        A task so far out of the range of others that its square overflows counts for nothing.
+        A task so far out of range that its square overflows is ignored.
         """
         xp = array_namespace(tasks.gram)
         root = symmetric_root(fit.covariance)
@@ -98,10 +98,10 @@ class Past(Record):
         return combine(lambda one, more: float_if_scalar(one + more), self, other)
 
     def subtract(self, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
-        """Take tasks out again, by their posteriors under a fit.
+        """Subtract tasks, by their posteriors under a fit.
 
-        What is left are sums that tasks can have: of what cannot be subtracted, as much as tasks
-        of the past have on average is.
+        What is left are sums that tasks can have: in place of what cannot be subtracted, the
+        average of the past tasks is.
         """
         removed = Past.of(fit, tasks, constant)
         count, weight = np.asarray(self.count), np.asarray(removed.count)

@@ -58,8 +58,8 @@ class Fit(Record):
     def initial(cls, tasks: Tasks, known_noise: float) -> tuple[Fit, npt.NDArray[np.bool_]]:
         """A first guess from the scale of the first tasks that have one, and whether any has.
 
-        Half of their mean square is taken to be the mean's, half the spread's. Tasks whose rewards
-        are all zero, or so small beside those of others that they are rounding, tell no scale,
+        Half of their mean square is attributed to the mean, half to the spread. Tasks whose rewards
+        are all zero, or so small compared with those of others that they are rounding, are ignored,
         however many they are.
         """
         xp = array_namespace(tasks.gram)
@@ -124,8 +124,8 @@ class Fit(Record):
 def robust_geometric_mean(values: Array, counts: Array) -> Array:
     """The geometric mean of positive values that count; others are held near their median.
 
-    One task of contexts that are far out shows no spread, of which a fit would recover in many
-    steps only.
+    One task with contexts far out of range would give a spread near 0, from which a fit recovers
+    only after many steps.
 
     >>> robust_geometric_mean(np.array([1e-20, 1.0, 1.0]), np.ones(3, bool)).round(12)
     np.float64(0.01)

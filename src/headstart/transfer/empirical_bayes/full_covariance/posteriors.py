@@ -1,8 +1,8 @@
-"""What tasks know under a population: their posteriors, residuals, noise and likelihood.
+"""Tasks under a population: their posteriors, residuals, noise and likelihood.
 
 In coordinates whitened by Σ = F F, with G_i = gram/R_i² and b_i = moment/R_i², a task has ::
 
-    E_i = (I + F G_i F)⁻¹        K_i = I − E_i            what it knows, 0 … I
+    E_i = (I + F G_i F)⁻¹        K_i = I − E_i            the variance removed, 0 … I
     z_i = E_i F (b_i − G_i μ)                             its posterior mean, whitened
 """
 
@@ -47,7 +47,7 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     precision = 1.0 / noise_variances(fit, tasks)
     pulled = symmetric_matvec(tasks.gram, fit.mean[..., None, :])
     surprise = precision[..., None] * (tasks.moment - pulled)
-    # Unless its posterior is found below, a task whose evidence has lost digits tells nothing.
+    # Unless its posterior is computed below, a task whose evidence has lost digits is ignored.
     left, z, huge = whitened_posteriors(root, tasks.gram, surprise, precision, MAX_INFORMATION)
     for at, graded in graded_posteriors(fit, root, tasks, huge):
         whiten = xp.linalg.inv(root[at[:-1]])

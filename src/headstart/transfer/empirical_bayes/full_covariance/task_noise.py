@@ -1,7 +1,7 @@
-"""Every task has a noise of its own, shrunk towards the population's.
+"""Each task's own noise, shrunk towards the population's.
 
-Users differ in how noisy their rewards are, and one broken sensor must not set the noise of all
-others. A task's variance is drawn from a scaled inverse χ² distribution::
+Users differ in how noisy their rewards are, and one broken sensor must not determine the noise of
+all others. A task's variance is drawn from a scaled inverse χ² distribution::
 
     R_i² ~ ν s² / χ²_ν
 
@@ -19,12 +19,12 @@ than a factor of ten.
 ν and s² are those that make all tasks' residuals likeliest: s² by Newton's method at every ν of a
 grid, then the grid's average, weighted by likelihood. ν → ∞ is one noise for all.
 
-Only sums up to Σr² are kept of a task, so nothing tells a noisy task from one with a few large
-rewards. Where that matters most it can be told: the variance of clicks, counts and amounts spent
-follows from their mean, and is no property of its own. If all rewards have one of two values, or
-the tasks' mean rewards and residual variances have a high rank correlation (Spearman's), all tasks
-are given one noise, or tasks in which little happened would count for more than others. Otherwise a
-task whose rewards are all equal says nothing of its noise.
+Only sums up to Σr² are kept of a task, so a noisy task cannot be distinguished from one with a few
+large rewards. Where this matters most it can be detected: the variance of clicks, counts and
+amounts spent follows from their mean. If all rewards have one of two values, or the tasks' mean
+rewards and residual variances have a high rank correlation (Spearman's), all tasks are given one
+noise; otherwise tasks in which little happened would count for more than others. In all other cases
+a task whose rewards are all equal has no information on its noise.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ DOF_GRID = 2.0 ** np.arange(0.0, 10.1, 0.5)
 LOG_PRIOR = 0.3 * np.log2(DOF_GRID)
 MIN_NOISE_SHARE = 1e-6  # the least s², as a share of the mean square reward
 EXPECTED_NOISE_SHARE = 0.1  # of the mean square reward, that s² is expected to be
-IMAGINARY_RESIDUALS = 5.0  # how many say so at first
+IMAGINARY_RESIDUALS = 5.0  # how many pseudo-residuals there are at first
 SUFFICIENT_RESIDUALS = 20.0  # real residuals that make these superfluous
 NEWTON_STEPS = 6
 #: Degrees of freedom beyond which a task's noise is known as well as can be computed with: a
-#: log-likelihood of more would lose the digits that tell one population from another.
+#: log-likelihood of more would lose the digits that distinguish populations.
 MAX_DOF = 1e8
 MAX_SHORT_TASK_RATIO = 100.0  # times s², for R_i² of a task too short for least squares
 MIN_RANK_CORRELATION = 0.5  # at which the variance of rewards is taken to follow from their mean
@@ -70,7 +70,7 @@ class Residuals(NamedTuple):
 def usable_residuals(
     tasks: Tasks, square: Array, dof: Array, constant: bool, noise: Any
 ) -> Residuals:
-    """Residuals, with no degrees of freedom where they do not tell the noise.
+    """Residuals, with no degrees of freedom where they do not determine the noise.
 
     ``square`` and ``dof`` are those around the posterior means, for tasks that are too short
     for least squares; ``noise`` is s². ``constant`` says that the last feature is 1 in every
@@ -131,7 +131,7 @@ def task_variance(noise: Any, dof: Any, square: Array, residual_dof: Array) -> A
 
 
 def imaginary_residuals(dof: Any, past: Any = 0.0) -> Any:
-    """How many imaginary residuals of the expected size are added to ``dof`` real ones.
+    """How many pseudo-residuals of the expected size are added to ``dof`` real ones.
 
     Each of the ``past`` tasks is worth a sufficient number.
     """
@@ -150,7 +150,7 @@ def population_noise(
     xp = array_namespace(residuals.square)
     total_dof = xp.asarray((residuals.weight * residuals.dof).sum(-1))
     count, precision, logs = (xp.asarray(value) for value in past)
-    # Tasks shorter than their dimension hardly tell noise from θ: a few imaginary residuals.
+    # Tasks shorter than their dimension hardly separate noise from θ: a few pseudo-residuals.
     imaginary = imaginary_residuals(total_dof, count)
     square = xp.concatenate(
         [residuals.square, (imaginary * EXPECTED_NOISE_SHARE * usual)[..., None]], -1

@@ -1,7 +1,7 @@
 """Populations whose tasks differ along a few directions only, averaged with the full covariance.
 
 - ``population.py``: the record :class:`LowRank`, and where a fit starts;
-- ``task_precisions.py``: what tasks tell of such a population;
+- ``task_precisions.py``: what tasks contribute to such a population;
 - ``fitting.py``: the model, and sweeps of variational EM over tasks in memory; leave-one-out;
 - ``mean.py``: the population's mean, and by how much it is shrunk;
 - ``noise.py``: the noise of tasks that are too short for least squares;

@@ -34,9 +34,9 @@ SHRINKAGES = np.array([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])
 CANDIDATES = 1 + len(SHRINKAGES)
 HANDICAP = 4.0  # nats by which every low-rank candidate starts below the full covariance
 #: Scores are about those of the latest third of the tasks, and of so many at least and at most:
-#: low-rank candidates often err with a handful of tasks, and soon no more.
+#: low-rank candidates often predict badly with a handful of tasks, and soon well.
 SCORE_SHARE, MIN_SCORE_TASKS, MAX_SCORE_TASKS = 1 / 3, 3.0, 33.0
-MAX_DEFICIT = 10.0  # no task argues more strongly against a candidate than this, in nats
+MAX_DEFICIT = 10.0  # the most that one task counts against a candidate, in nats
 MIN_TASKS = 4.0  # tasks from which on low-rank candidates are scored and count
 
 

@@ -9,8 +9,8 @@ learned much sooner. The same σ² and α_c for all features mean that tasks var
 along another, so features are multiplied by √D first (``LowRank.scale``), D the variance of tasks
 along each as far as it is known: nothing depends on the units given.
 
-Of a task only G_i = Σ x xᵀ and b_i = Σ r x are used, and its noise R_i². Given z_i, all that it
-tells of W and μ is ::
+Of a task only G_i = Σ x xᵀ and b_i = Σ r x are used, and its noise R_i². Given z_i, its
+contribution to W and μ is ::
 
     A_i = (R_i² I + σ² G_i)⁻¹ G_i           a_i = (R_i² I + σ² G_i)⁻¹ (b_i − G_i μ)
 
@@ -32,8 +32,8 @@ integrated out::
 
 with μ ~ N(0, T), T = τ² I + W Wᵀ (:mod:`~headstart.transfer.empirical_bayes.low_rank.mean`).
 
-A new task is predicted with what W and μ are uncertain by, κ = Σ_c (1 − mean M_cc) directions being
-as good as observed in every task::
+The prediction of a new task includes the uncertainty of W and μ; κ = Σ_c (1 − mean M_cc) directions
+count as observed in every task::
 
     S = (1 + (κ + 1) / (N − κ − 1)) W Wᵀ + σ² I + Σ_c Cov(W_c) + C
 
@@ -275,7 +275,7 @@ def sweep_mean(
     curvature = (weight * norm).sum(-1) + scatter.number * (past_h**2).sum((-2, -1))
     step = (square - trace(h) + pull) / xp.maximum(curvature, 1e-300)
     residual = bounded_step(low.residual, step, w)
-    # How many directions are as good as observed in every task.
+    # The number of directions that count as observed in every task.
     known = (weight[..., None] * (1.0 - xp.diagonal(m, axis1=-2, axis2=-1))).sum(-2)
     past_known = scatter.number[..., None] * (1.0 - xp.diagonal(past_m, axis1=-2, axis2=-1))
     return low.with_residual(

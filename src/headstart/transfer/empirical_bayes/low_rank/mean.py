@@ -1,7 +1,7 @@
 """The mean of a low-rank population, shrunk by as much as it is uncertain.
 
 A priori μ ~ N(0, τ² I + W Wᵀ): about as large in every direction, and larger where tasks differ
-most. If μ were held to τ² along W too, W would rather explain what all tasks have in common. The
+most. If μ were shrunk with τ² along W too, W would explain what all tasks have in common. The
 intercept of log-odds has a variance of its own: where clicks are rare it is far from 0.
 """
 
@@ -13,7 +13,7 @@ from headstart.small_matrices import spd_inverse
 from headstart.transfer.empirical_bayes.full_covariance.fitting import LEVEL_VARIANCE, mean_variance
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 
-MIN_SHOWN = 0.1  # tasks that have to show a direction, about, for it to tell how large μ is
+MIN_SHOWN = 0.1  # tasks that must have shown a direction, about, for it to count in the size of μ
 MIN_MEAN_SHARE = 1e-10  # the least τ², as a share of the mean variance of tasks
 
 
@@ -21,7 +21,8 @@ def mean_step(low: LowRank, known: Array, total: Array, level: bool = False) -> 
     """C, the covariance of μ's own error, and the step δ of μ, from H = Σ H_i and Σ v_i.
 
     τ² is the mean square of μ beyond what noise gives it (James and Stein), measured where W does
-    not reach: with η = Σ v_i + H μ, all that tasks tell of μ, and W's directions integrated out ::
+    not reach: with η = Σ v_i + H μ, the information of tasks on μ, and W's directions integrated
+    out ::
 
         H' = (H⁻¹ + W Wᵀ)⁻¹      η' = H' H⁻¹ η      μ' = J η'      J = (H' + 0.1 I / s²)⁻¹
         τ² = (‖μ'‖² − tr J H' J) / tr J H'

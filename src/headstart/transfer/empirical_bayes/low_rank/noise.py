@@ -1,11 +1,11 @@
 """The noise of tasks that are too short for least squares, under a low-rank population.
 
-A task with hardly more rounds than features has no residuals of its own: what its rewards tell of
-R² depends on the population. A full covariance has so many parameters that it takes part of the
-noise for differences between tasks; W and σ² are few. With V = X S Xᵀ + R² I the covariance of a
-task's rewards, S = W Wᵀ + σ² I, H = Xᵀ V⁻¹ X, v = Xᵀ V⁻¹ (r − X μ), and ρ the residual sum of
-squares at the posterior mean μ + S v, the gradient of the log marginal likelihood in log R² and σ²
-and its expected information are, all times two, ::
+A task with hardly more rounds than features has no residuals of its own: the information of its
+rewards on R² depends on the population. A full covariance has so many parameters that it explains
+part of the noise as differences between tasks; W and σ² have few. With V = X S Xᵀ + R² I the
+covariance of a task's rewards, S = W Wᵀ + σ² I, H = Xᵀ V⁻¹ X, v = Xᵀ V⁻¹ (r − X μ), and ρ the
+residual sum of squares at the posterior mean μ + S v, the gradient of the log marginal likelihood
+in log R² and σ² and its expected information are, all times two, ::
 
     g_R = ρ/R² − (n − tr SH)           g_σ = ‖v‖² − tr H
     I_R = n − 2 tr SH + tr SHSH        I_σ = ‖H‖²        I_Rσ = tr (H − H S H)
@@ -43,7 +43,7 @@ MAX_STEP = 1.0  # of log R²
 
 
 class NoiseScores(NamedTuple):
-    """What tasks, or all of them together, tell of R² and σ²."""
+    """The scores of R² and σ², of each task or of all together."""
 
     dof: Array  # n − tr SH
     gradient: Array  # g_R
@@ -110,10 +110,10 @@ def noise_step(total: NoiseScores) -> tuple[Array, Array]:
 
 
 def marginal_residuals(low: LowRank, tasks: Tasks, noise_variance: Any) -> MarginalResiduals:
-    """What the rewards of tasks with noise R_i² tell of it, as residuals that tell the same.
+    """Residuals that carry the information of tasks' rewards on their noise R_i².
 
     Only tasks with a weight count, and all that the population was fitted to for what is known of
-    σ². Where numbers span too many orders of magnitude a task tells nothing.
+    σ². A task whose numbers span too many orders of magnitude is ignored.
     """
     xp = array_namespace(tasks.gram)
     tasks = scale_tasks(tasks, low.scale)

@@ -25,7 +25,7 @@ TASKS_PER_DIRECTION = 2.0  # at least
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LowRank(Record):
-    """μ, W and σ², what they are uncertain by, and the covariance that predicts a new task.
+    """μ, W and σ², their uncertainty, and the covariance that predicts a new task.
 
     Everything is in features multiplied by ``scale``, so that parameters are divided by it.
 
@@ -44,7 +44,7 @@ class LowRank(Record):
     curvature
         σ⁴ Σ ‖H_i‖².
     directions
-        κ, how many directions are as good as observed in every task.
+        κ, the number of directions that count as observed in every task.
     signal
         ‖W_c‖² / Σ_j Var[c, j] of every column, before any was dropped.
     covariance

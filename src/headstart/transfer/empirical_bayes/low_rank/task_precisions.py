@@ -1,4 +1,4 @@
-"""What tasks tell of a low-rank population, those of the past included.
+"""What tasks, past ones included, contribute to a low-rank population.
 
 The model is in :mod:`~headstart.transfer.empirical_bayes.low_rank.fitting`.
 """
@@ -16,7 +16,7 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 
 
 class TaskPrecisions(NamedTuple):
-    """What tasks tell of W and μ, for one σ² and their noise: A_i, a_i at μ = 0, and weights."""
+    """What tasks contribute to W and μ, for one σ² and their noise: A_i, a_i at μ = 0, weights."""
 
     precision: Array
     moment: Array

@@ -40,7 +40,7 @@ def update_low_rank(
     scale: Array,
     level: bool = False,
 ) -> tuple[LowRank, Any]:
-    """The low-rank population of tasks in the state's units, and when it last began anew.
+    """The low-rank population of tasks in the state's units, and when it was last restarted.
 
     Dropped directions come back only by a fresh start from the full covariance, ``fit``, and it is
     made wherever the fit before is of no use (the state is not ready).
@@ -69,7 +69,8 @@ def update_noise(
 ) -> tuple[Fit, Tasks]:
     """The distribution of the tasks' noise, and the tasks with their own.
 
-    Those too short for least squares tell it by their marginal likelihood under the low-rank fit.
+    Tasks too short for least squares contribute by their marginal likelihood under the low-rank
+    fit.
     """
     xp = array_namespace(tasks.gram)
     short = (tasks.dof < MIN_RESIDUAL_DOF) & (tasks.weight > 0)

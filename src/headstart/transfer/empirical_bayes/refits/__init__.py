@@ -1,6 +1,6 @@
 """Fits to all tasks, and how many steps they take.
 
-With their evidence at hand (``joint_fit.py``), or for very many tasks (``partition_fit.py``) by
+With their evidence in memory (``joint_fit.py``), or for very many tasks (``partition_fit.py``) by
 sums over all of them: how few passes will do and the sums for a full covariance are in
 ``passes.py``, those for the low-rank population in ``low_rank_passes.py``.
 

@@ -1,4 +1,4 @@
-"""A fit of empirical Bayes to all tasks together, with their evidence at hand.
+"""A fit of empirical Bayes to all tasks together, with their evidence in memory.
 
 How many steps it takes is decided here; a step is that of
 :mod:`~headstart.transfer.empirical_bayes.full_covariance.fitting`.

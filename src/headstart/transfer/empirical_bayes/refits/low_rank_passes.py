@@ -80,7 +80,7 @@ class LowRankSums(NamedTuple):
 def low_rank_totals(
     fit: Fit, low: LowRank, tasks: Tasks, scores_noise: bool = False
 ) -> LowRankSums:
-    """The sums over tasks at hand; those much noisier than the others count by their own noise.
+    """The sums over tasks in memory; those much noisier than the others count by their own noise.
 
     The scores of R² are summed over the others, where they are wanted.
     """
@@ -200,7 +200,7 @@ class LowRankSearch:
     population
         The population without the tasks that are left out.
     noise
-        s², if tasks are too short on average to tell it by least squares; else ``None``.
+        s², if tasks are too short on average to estimate it by least squares; else ``None``.
     """
 
     before: LowRank
@@ -235,7 +235,7 @@ class LowRankSearch:
         return self.noise is not None
 
     def with_noise(self, fit: Fit) -> Fit:
-        """The population with a full covariance, with s² where this one tells it."""
+        """The population with a full covariance, with s² where this one estimates it."""
         return fit if self.noise is None else fit.replace(noise_variance=self.noise)
 
     def arguments(self, subset: Subset) -> tuple[LowRank, bool]:
@@ -251,8 +251,8 @@ class LowRankSearch:
     def step(self, fit: Fit, totals: LowRankSums, others: LowRankSums) -> None:
         """One step from the sums of a pass with the population and a fit.
 
-        ``others`` are the sums without the tasks that are left out, which can then tell how well
-        the population predicts.
+        ``others`` are the sums without the tasks that are left out, which then measure how well the
+        population predicts.
         """
         self.before, self.totals = self.population, totals
         if self.estimates_noise:

@@ -118,7 +118,7 @@ class Search:
 
     @property
     def known_noise(self) -> float:
-        """R where it is given, or where the low-rank population tells it."""
+        """R where it is given, or estimated by the low-rank population."""
         low = self.low_rank
         if low is None or not low.estimates_noise:
             return self.start.known_noise

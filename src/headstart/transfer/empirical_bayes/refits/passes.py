@@ -97,7 +97,7 @@ def add_up(parts: Iterable[Sums]) -> Sums:
 
 
 def task_totals(fit: Fit, tasks: Tasks) -> PassSums:
-    """The sums over tasks at hand; the fit may be several, with weights for each.
+    """The sums over tasks in memory; the fit may be several, with weights for each.
 
     A task that is much noisier than the others counts by its own noise, and not for theirs.
     """
