@@ -36,7 +36,7 @@ def best_arm_probabilities(
     parts: tuple[Array, Array, Array],
     scale: float,
     contexts: Array,
-    everyone: npt.NDArray[np.bool_],
+    is_allowed: npt.NDArray[np.bool_],
 ) -> Array:
     """The probability that each arm has the largest score among those allowed.
 
@@ -49,7 +49,7 @@ def best_arm_probabilities(
         v, the scale of the draws in rewards' units.
     contexts
         The arms, ``(K, d)``.
-    everyone
+    is_allowed
         The arms that may be picked, ``(K,)``.
 
     Examples
@@ -61,12 +61,12 @@ def best_arm_probabilities(
     """
     values = np.zeros(len(contexts))
     arms, place, copies = np.unique(
-        contexts[everyone], axis=0, return_inverse=True, return_counts=True
+        contexts[is_allowed], axis=0, return_inverse=True, return_counts=True
     )
     shares = np.zeros(len(arms))
     for weight, mean, root in zip(*parts, strict=True):
         shares += weight * largest_entry_probabilities(arms @ mean, scale * (arms @ root), copies)
-    values[everyone] = (shares / copies)[place.reshape(-1)]
+    values[is_allowed] = (shares / copies)[place.reshape(-1)]
     values /= values.sum()
     return values
 

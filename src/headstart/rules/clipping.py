@@ -61,7 +61,7 @@ def check_arms(bounds: Bounds, arms: int, where: str = "") -> None:
         raise InputError(f"{many}{ceiling!r} is below 1")
 
 
-def clip_probabilities(values: Array, bounds: tuple[float, float], everyone: Mask) -> Array:
+def clip_probabilities(values: Array, bounds: tuple[float, float], is_allowed: Mask) -> Array:
     """The nearest distributions within the bounds over the arms that may be picked, ``(..., K)``.
 
     >>> clip_probabilities(np.array([1.0, 0.0, 0.0]), (0.1, 0.7), np.ones(3, dtype=bool))
@@ -69,18 +69,18 @@ def clip_probabilities(values: Array, bounds: tuple[float, float], everyone: Mas
     """
     if values.ndim > 1:
         flat = values.reshape(-1, values.shape[-1])
-        masks = np.broadcast_to(everyone, values.shape).reshape(flat.shape)
+        masks = np.broadcast_to(is_allowed, values.shape).reshape(flat.shape)
         pairs = zip(flat, masks, strict=True)
         rows = [clip_probabilities(row, bounds, mask) for row, mask in pairs]
         return np.array(rows).reshape(values.shape)
-    allowed_values = values[everyone]
+    allowed_values = values[is_allowed]
     check_arms(bounds, len(allowed_values))
     floor, ceiling = bounds
     # Σ q rises with τ, linearly between the points where an arm meets a bound.
     corners = np.unique(np.concatenate([floor - allowed_values, ceiling - allowed_values]))
     sums = np.clip(allowed_values + corners[:, None], floor, ceiling).sum(-1)
     clipped = np.zeros_like(values)
-    clipped[everyone] = np.clip(allowed_values + np.interp(1.0, sums, corners), floor, ceiling)
+    clipped[is_allowed] = np.clip(allowed_values + np.interp(1.0, sums, corners), floor, ceiling)
     return clipped
 
 

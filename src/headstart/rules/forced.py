@@ -33,11 +33,11 @@ class Uniform(Rule):
     ) -> Pick:
         """Pick any allowed arm."""
         scores = belief.predict(contexts)
-        everyone = self.check_allowed(arm_mask(scores, allowed))
-        if everyone.ndim == 1:
-            arm = draw_arm(everyone, rng)
+        is_allowed = self.check_allowed(arm_mask(scores, allowed))
+        if is_allowed.ndim == 1:
+            arm = draw_arm(is_allowed, rng)
             return Pick(arm, float(scores[arm]), True)
-        arms = select_by_uniform(everyone, rng.random(everyone.shape[:-1]))
+        arms = select_by_uniform(is_allowed, rng.random(is_allowed.shape[:-1]))
         arm_scores = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
         return Pick(arms, arm_scores, np.ones(arms.shape, dtype=bool))
 
@@ -45,15 +45,15 @@ class Uniform(Rule):
         self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Exact: one over the number of allowed arms."""
-        everyone = self.check_allowed(arm_mask(contexts[..., 0], allowed))
-        return Propensities(everyone / everyone.sum(-1, keepdims=True))
+        is_allowed = self.check_allowed(arm_mask(contexts[..., 0], allowed))
+        return Propensities(is_allowed / is_allowed.sum(-1, keepdims=True))
 
-    def check_allowed(self, everyone: Mask) -> Mask:
+    def check_allowed(self, is_allowed: Mask) -> Mask:
         """The arms that may be picked, refused if there are too many or too few for the bounds."""
         if self.probability is not None:
-            for count in np.unique(everyone.sum(-1)).tolist():
+            for count in np.unique(is_allowed.sum(-1)).tolist():
                 check_arms(self.probability, count)
-        return everyone
+        return is_allowed
 
     def loop_form(self) -> LoopForm | None:
         """Uniform in every round."""

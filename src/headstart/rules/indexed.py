@@ -224,11 +224,11 @@ class Indexed(Rule):
 
     def with_exploration(self, values: Array, allowed: Allowed) -> Array:
         """Mix the uniform distribution over the allowed arms in, and clip to the bounds."""
-        everyone = arm_mask(values, allowed)
-        uniform = everyone / everyone.sum(-1, keepdims=True)
+        is_allowed = arm_mask(values, allowed)
+        uniform = is_allowed / is_allowed.sum(-1, keepdims=True)
         mixed: Array = (1.0 - self.explore) * values + self.explore * uniform
         bounds = self.probability
-        return mixed if bounds is None else clip_probabilities(mixed, bounds, everyone)
+        return mixed if bounds is None else clip_probabilities(mixed, bounds, is_allowed)
 
 
 def arrays_for_loops(belief: BaseBelief, contexts: Array) -> tuple[Array, Array] | None:

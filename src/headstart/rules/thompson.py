@@ -127,16 +127,16 @@ class Thompson(Indexed):
         logged choice can be weighted by its inverse. With bounds (``probability``) the propensities
         are exact, because the arm is drawn from them.
         """
-        everyone = arm_mask(contexts[..., 0], allowed)
+        is_allowed = arm_mask(contexts[..., 0], allowed)
         if self.probability is not None:
-            values = self.best_arm_probabilities(belief, contexts, everyone)
+            values = self.best_arm_probabilities(belief, contexts, is_allowed)
             return Propensities(self.with_exploration(values, allowed))
-        if (everyone.sum(-1) == 1).all():
-            return Propensities(everyone.astype(float))
+        if (is_allowed.sum(-1) == 1).all():
+            return Propensities(is_allowed.astype(float))
         thetas = belief.draw(rng, self.draw_scale(belief), size=self.draws)
         scores = (contexts @ thetas[..., None])[..., 0]
         wins = best_arms(scores, allowed, belief.noise)
-        values = win_shares(wins, everyone)
+        values = win_shares(wins, is_allowed)
         return Propensities(self.with_exploration(values, allowed), self.draws)
 
     def rank(
@@ -152,7 +152,9 @@ class Thompson(Indexed):
         """Whether the arms before a position of a ranking say little about θ."""
         return bool(self.explore) or self.probability is not None
 
-    def best_arm_probabilities(self, belief: BaseBelief, contexts: Array, everyone: Mask) -> Array:
+    def best_arm_probabilities(
+        self, belief: BaseBelief, contexts: Array, is_allowed: Mask
+    ) -> Array:
         """The probability of each arm of being the best of a draw, by quadrature.
 
         Where the belief does not state which Gaussians it draws from, it is the share of
@@ -161,13 +163,13 @@ class Thompson(Indexed):
         scale, parts = self.draw_scale(belief), belief.gaussian_parts()
         if parts is None:
             thetas = belief.draw(np.random.default_rng(0), scale, size=MANY_DRAWS)
-            wins = best_arms((contexts @ thetas[..., None])[..., 0], everyone, belief.noise)
+            wins = best_arms((contexts @ thetas[..., None])[..., 0], is_allowed, belief.noise)
             return (wins / wins.sum(-1, keepdims=True)).mean(0)
-        values, scales = np.zeros(everyone.shape), np.broadcast_to(scale, everyone.shape[:-1])
-        for at in np.ndindex(everyone.shape[:-1]):
+        values, scales = np.zeros(is_allowed.shape), np.broadcast_to(scale, is_allowed.shape[:-1])
+        for at in np.ndindex(is_allowed.shape[:-1]):
             group = parts[0][at], parts[1][at], parts[2][at]
             values[at] = best_arm_probabilities(
-                group, float(scales[at]), contexts[at], everyone[at]
+                group, float(scales[at]), contexts[at], is_allowed[at]
             )
         return values
 
@@ -195,7 +197,7 @@ class Thompson(Indexed):
         return Propensities(values, self.draws)
 
 
-def win_shares(wins: Mask, everyone: Mask) -> Array:
+def win_shares(wins: Mask, is_allowed: Mask) -> Array:
     """The share of draws that each arm wins, where half a win is added to each."""
-    counts = (wins / wins.sum(-1, keepdims=True)).sum(0) + 0.5 * everyone
+    counts = (wins / wins.sum(-1, keepdims=True)).sum(0) + 0.5 * is_allowed
     return counts / counts.sum(-1, keepdims=True)

@@ -59,10 +59,10 @@ class GroupFit(Record):
     @classmethod
     def initial(cls, groups: int, dim: int, variance: float) -> GroupFit:
         """Before any task: all groups alike."""
-        return cls.alike(Fit.isotropic(np.zeros(dim), variance, variance), groups)
+        return cls.equal_groups(Fit.isotropic(np.zeros(dim), variance, variance), groups)
 
     @classmethod
-    def alike(cls, fit: Fit, groups: int) -> GroupFit:
+    def equal_groups(cls, fit: Fit, groups: int) -> GroupFit:
         """All groups alike, of as many tasks each, and no task of the past."""
         fit, dim = fit.repeat(groups), fit.mean.shape[-1]
         roots = np.repeat(symmetric_root(fit.covariance)[None], len(STRENGTHS), 0)
@@ -251,4 +251,4 @@ def is_sound(mixture: GroupFit, largest: float) -> bool:
 def first_guess(mixture: GroupFit, fit: Fit) -> GroupFit:
     """The mixture with all groups alike, as the first guess of one population is."""
     fit = fit.replace(covariance=np.minimum(fit.covariance, MAX_FITTED))
-    return GroupFit.alike(fit, mixture.groups).replace(past=mixture.past)
+    return GroupFit.equal_groups(fit, mixture.groups).replace(past=mixture.past)

@@ -103,7 +103,7 @@ class IntervalRows:
         return place_rows(self.panels[0].points, 0.0 if self.single else 0.8)
 
     @property
-    def middles(self) -> list[float]:
+    def label_heights(self) -> list[float]:
         """The heights of the names of rows."""
         return [sum(each) / len(each) for each in self.heights.values()]
 
@@ -154,7 +154,7 @@ class IntervalRows:
                 )
                 if self.single:
                     base.write_beside(axes, escape_matplotlib(str(point)), at)
-            base.label_rows(axes, self.middles, list(self.heights))
+            base.label_rows(axes, self.label_heights, list(self.heights))
             if self.log:
                 ticks = self.ticks(panel)
                 axes.set_xscale("log")
@@ -231,7 +231,7 @@ class IntervalRows:
             figure.update_xaxes(range=panel.limits, **axis, **where)
         figure.update_yaxes(range=[self.bottom, -0.7], showgrid=False, zeroline=False)
         labels = [escape_plotly(row) for row in self.heights]
-        figure.update_yaxes(tickvals=self.middles, ticktext=labels, automargin=True, col=1)
+        figure.update_yaxes(tickvals=self.label_heights, ticktext=labels, automargin=True, col=1)
         height = int(150 + (158 if self.single else 133) * self.size * (self.bottom + 0.7))
         figure.update_layout(**plotly_layout(bool(self.panels[0].heading), height=height))
         if not self.single:
