@@ -1,12 +1,12 @@
-"""A new task starting ahead, seen in a minute.
+"""A new task that starts ahead: a simulation of a minute.
 
-Sixty shops, one after another. Each round a shop shows one of ten products, described by twenty
-features, and sees how well it does. What works differs from shop to shop, but not in twenty ways:
-in three, around a common taste. Three learners play the same shops:
+Sixty shops, one after another. In each round a shop shows one of ten products, described by twenty
+features, and observes its reward. The parameters of the shops vary along three directions around a
+common mean. Three learners play the same shops:
 
-- alone       LinUCB: every shop starts from nothing
-- headstart   learns what shops have in common from those that have finished
-- oracle      was told the truth about shops in general: the floor
+- alone       LinUCB: every shop is learned alone
+- headstart   learns the distribution of shops from those that have finished
+- oracle      knows the distribution of shops: a lower bound for the regret
 
 Run with ``python examples/starting_ahead.py``; ``--figure PATH`` also draws the picture.
 """
@@ -91,9 +91,9 @@ def draw(regret, path):
 
     colours = {"alone": "#7f7f7f", "headstart": "#0072B2", "oracle": "#009E73"}
     titles = {
-        "alone": "alone: every shop from nothing (LinUCB)",
-        "headstart": "headstart: learns from shops that finished",
-        "oracle": "oracle: was told the truth about shops",
+        "alone": "alone: every shop is learned alone (LinUCB)",
+        "headstart": "headstart: learns from finished shops",
+        "oracle": "oracle: knows the distribution of shops",
     }
     styles = {"alone": "-", "headstart": "-", "oracle": "--"}
     figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
@@ -134,7 +134,7 @@ def main():
     results = [play(1000 + seed, progress) for seed in range(options.populations)]
     regret = np.array([regret for regret, _ in results])
     show_table(regret)
-    print("\nWhat headstart knows after the last population (print(bandit.report())):\n")
+    print("\nWhat headstart has learned after the last population (print(bandit.report())):\n")
     print(results[-1][1].report())
     if options.figure:
         draw(regret, options.figure)

@@ -218,7 +218,7 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """The coefficient of determination R² of the predictions.
 
         Without ``task``, rows are scored as :meth:`predict` predicts them: as those of new tasks if
-        several were fitted, which is warned of.
+        several were fitted, with a warning.
         """
         check_is_fitted(self)
         if task is None and len(self.tasks_) > 1:
@@ -247,7 +247,7 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def refuse_masked(**arguments: Any) -> None:
-    """Refuse masked values, of which scikit-learn would read what is behind the mask."""
+    """Refuse masked values: scikit-learn would ignore the mask."""
     for name, value in arguments.items():
         if checks.has_masked(value):
             raise InputError(f"{name} must have no masked values; got some, which are missing")
@@ -259,7 +259,7 @@ def check_ids(task: Any, count: int) -> npt.NDArray[Any]:
         return np.full(count, LONE_TASK)
     ids = np.asarray(task)
     if isinstance(task, list) and ids.dtype.kind == "U":
-        ids = np.array(task, dtype=object)  # NumPy has turned numbers beside text into text
+        ids = np.array(task, dtype=object)  # NumPy has converted numbers next to text to text
     if ids.shape != (count,):
         raise checks.refuse("task", f"{count} ids, one per row of X", ids)
     return ids

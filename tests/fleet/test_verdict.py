@@ -154,7 +154,7 @@ def test_what_it_takes_to_tell():
         assert endless.kind == "unknown"
         assert "times as many" not in endless.sentence
     hopeless = decided(gains(0.002, 0.3, 0.2), saves(), first=10).sentence
-    assert hopeless.endswith("lost in the noise of these rewards.")
+    assert hopeless.endswith("too small for the noise of these rewards.")
 
 
 @pytest.mark.parametrize("first", [1, 10])

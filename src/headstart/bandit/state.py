@@ -361,7 +361,7 @@ STATES: weakref.WeakSet[BanditState] = weakref.WeakSet()
 
 
 def separate_after_fork() -> None:
-    """Give the states of a forked process new locks: the old ones may be held for ever."""
+    """Give the states of a forked process new locks: the old ones may never be released."""
     for state in list(STATES):
         state.separate()
 

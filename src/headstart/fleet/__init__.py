@@ -1,6 +1,7 @@
-"""Logs of many tasks, of any size: read, checked, and turned into a prior.
+"""Logs of many tasks, of any size: read, checked, fitted and evaluated.
 
-It needs ``pip install 'headstart[fleet]'``.
+It needs ``pip install 'headstart[fleet]'``. Rows in memory are fitted by
+:meth:`headstart.Bandit.fit`; how a prior is estimated is in :mod:`headstart.transfer`.
 """
 
 from headstart.fleet.check.profile import Profile

@@ -1,4 +1,4 @@
-"""From logs to a prior: read them once, fit the tasks, and write a bandit that starts ahead."""
+"""From logs to a prior: read them once, fit the tasks, and write a bandit with this prior."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def fit(
     """Learn a prior from logs.
 
     One pass over the rows adds up every task's evidence; a few passes over the evidence fit what
-    tasks share. The answer is the same, up to rounding, whatever order the rows are in, however
-    they are divided into files, and wherever it is computed.
+    tasks share. The result is the same, up to rounding, for any order of rows, any division into
+    files, and on every engine.
 
     Parameters
     ----------
@@ -67,13 +67,13 @@ def fit(
         The bandit adds it to every context by itself.
     standardize
         Whether features are centred (with an intercept) and divided by their standard deviations
-        (without, by their root mean squares), so that it does not matter in which units they come.
-        The bandit does so with every context by itself.
+        (without, by their root mean squares), so that their units do not matter. The bandit
+        transforms every context in the same way.
     out
         A path or URL to write the bandit to, for :func:`headstart.load`; nowhere unless given.
     keep_tasks
-        Keep every task's own evidence, so that known tasks go on where they were. It is refused if
-        that takes more than ``memory``.
+        Keep every task's own evidence, so that known tasks continue from it. Refused if that takes
+        more than ``memory``.
     cluster
         ``"ray"`` for the Ray cluster that this process is connected to, or else one started here,
         or the address of one that runs:
@@ -81,8 +81,8 @@ def fit(
     workers
         How many cores; all unless given, this machine's or the cluster's.
     memory
-        Bytes of memory to take, about (2 GiB): on this machine by all workers together, on a
-        cluster by each. Evidence that does not fit goes to disk.
+        The approximate memory limit in bytes (2 GiB): on this machine for all workers together, on
+        a cluster for each. Evidence that does not fit goes to disk.
     checkpoint
         The path or URL of a folder where to store what was read, so that a fit that is interrupted
         resumes when it is called again with the same folder, with or without a cluster. It is
@@ -138,7 +138,7 @@ def fit(
 def checked_transfer(logs: Logs, transfer: Transfer | None, intercept: bool) -> Transfer:
     """How to learn from logs, EmpiricalBayes unless given; refused if logs are not enough for it.
 
-    It is told whether the last feature is constant.
+    It has the setting whether the last feature is constant.
     """
     if not isinstance(logs, Logs):
         raise checks.refuse("logs", "headstart.fleet.Logs", logs)

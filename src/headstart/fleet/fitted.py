@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """What logs have taught.
+    """The result of a fit of logs.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Fitted(NamedTuple):
     evidence
         Every task's own evidence, where it was asked for, of features in their units.
     notes
-        What is odd about the logs: a single task, rewards that are all alike.
+        Notes on the logs: a single task, rewards that are all alike.
     reward
         What rewards are, as in :class:`~headstart.Bandit`.
     schema
@@ -161,15 +161,15 @@ class Fitted(NamedTuple):
 
     @property
     def prior(self) -> Any:
-        """Where a new task starts, for features as the logs have them (the intercept last)."""
+        """The prior of a new task, for features in the units of the logs (the intercept last)."""
         prior = self.transfer.prior(self.state)
         return prior if self.units is None else self.units.original_prior(prior)
 
     def bandit(self, rule: Rule | None = None, seed: Any = None) -> Bandit:
         """A bandit whose new tasks start from this prior.
 
-        Tasks that were kept are in it, closed: they go on from their own evidence, and what they
-        have shown is taken out of the prior that they get.
+        Tasks that were kept are in it, closed: they continue from their own evidence, under a prior
+        that excludes it.
         """
         tasks, items = None, None if self.items is None else self.items.copy()
         if self.evidence is not None:
@@ -195,7 +195,7 @@ class Fitted(NamedTuple):
         return self._replace(evidence=None).bandit(seed=0).report()
 
     def summary(self) -> dict[str, Any]:
-        """The figures that people ask for first."""
+        """The main figures."""
         report = self.report()
         return {
             "rows": self.rows,

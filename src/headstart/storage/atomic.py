@@ -207,7 +207,7 @@ def copy_permissions(handle: int, target: Path) -> None:
 
 
 def remove_stale_drafts(target: Path) -> None:
-    """Remove drafts of the same target whose writers were killed: those that nobody has locked."""
+    """Remove drafts of the same target whose writers were killed: those that are not locked."""
     if not POSIX:
         return
     ours = re.compile(re.escape(draft_stem(target)) + "[0-9a-f]{16}")

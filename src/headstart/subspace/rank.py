@@ -1,4 +1,4 @@
-"""How many components to keep: the paper's gap, the log gap, and the log gap behind a gate.
+"""How many components to keep: the paper's gap, the log gap, and the log gap with a noise test.
 
 All take eigenvalues, largest first, with any leading batch axes.
 """
@@ -48,10 +48,10 @@ def log_gap(values: Array, count: Any) -> Ranks:
 
 
 def gated_log_gap(values: Array, count: Any) -> Ranks:
-    """The log gap where it is larger than noise would show; d (no projection) otherwise.
+    """The log gap where it is larger than that of noise; d (no projection) otherwise.
 
-    The gate is the 99 % point of the largest log gap of ``count`` white vectors (parallel
-    analysis), so that tasks without structure are left alone.
+    It is compared with the 99 % point of the largest log gap of ``count`` white vectors (parallel
+    analysis), so that tasks without structure are not projected.
 
     >>> gated_log_gap(np.array([9.0, 4.0, 3.9, 0.1]), 100)
     array(3)

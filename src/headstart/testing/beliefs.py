@@ -148,9 +148,9 @@ def serves_in_a_bandit(belief: BaseBelief) -> None:
             for size in (99, 99, 2)
         )
         arms = serve(one, 0)
-        require(serve(other, 0, together=True) == arms, "choose_many decides otherwise")
+        require(serve(other, 0, together=True) == arms, "choose_many decides differently")
         if isinstance(rule, UCB):  # a root is not unique, and draws go through it
-            require(serve(idle, 0) == arms, "a belief that is recomputed decides otherwise")
+            require(serve(idle, 0) == arms, "a belief that is recomputed decides differently")
         require(type(one.task(0).belief) is type(belief), "the bandit has another kind of belief")
         require(one.task(0).predict(np.eye(belief.dim)).mean.shape == (belief.dim,), "predict")
         one.report()
@@ -158,7 +158,7 @@ def serves_in_a_bandit(belief: BaseBelief) -> None:
             one.save(Path(folder) / "bandit")
             loaded = load(Path(folder) / "bandit", transfer=transfer)
         require(loaded.task(0).belief == one.task(0).belief, "a loaded belief differs")
-        require(serve(loaded, 1) == serve(one, 1), "a loaded bandit decides otherwise")
+        require(serve(loaded, 1) == serve(one, 1), "a loaded bandit decides differently")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -38,7 +38,7 @@ def equals_another_with_its_settings(thing: Any) -> None:
         if isinstance(value, np.ndarray):
             value[...] = 7.0
     require(thing == clone, "it differs from one with the same settings")
-    require(repr(thing) == repr(clone), "it prints otherwise than one with the same settings")
+    require(repr(thing) == repr(clone), "its repr differs from that of one with the same settings")
     require("0x" not in repr(thing), "its repr holds an address")
 
 
@@ -46,7 +46,7 @@ def copies_are_equal(thing: Any) -> None:
     """A copy and a deep copy are equal to it."""
     for clone in (copy.copy(thing), copy.deepcopy(thing)):
         require(type(clone) is type(thing) and clone == thing, "a copy differs")
-        require(repr(clone) == repr(thing), "a copy prints otherwise")
+        require(repr(clone) == repr(thing), "the repr of a copy differs")
 
 
 def pickles(thing: Any) -> None:
@@ -74,10 +74,12 @@ def is_saved_and_loaded(thing: Any) -> None:
         except FileError:  # a class that a file cannot name
             loaded = load(path, **{part: thing})
     require(getattr(loaded, part) == thing, "a loaded one differs")
-    require(repr(getattr(loaded, part)) == repr(thing), "a loaded one prints otherwise")
+    require(repr(getattr(loaded, part)) == repr(thing), "the repr of a loaded one differs")
     require(loaded.prior == bandit.prior, "the prior of the loaded bandit differs")
-    require(play(loaded, start=50) == play(bandit, start=50), "the loaded bandit decides otherwise")
-    require(loaded.prior == bandit.prior, "the loaded bandit learns otherwise")
+    require(
+        play(loaded, start=50) == play(bandit, start=50), "the loaded bandit decides differently"
+    )
+    require(loaded.prior == bandit.prior, "the loaded bandit learns differently")
 
 
 #: Checks of both rules and transfers, each called with the rule or transfer.

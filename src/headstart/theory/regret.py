@@ -107,7 +107,7 @@ def ucb_regret_bound(
 
     Corrected: the proof drops a factor 2 (regret ≤ 2γ‖x‖); Σ‖x‖² ≤ 2S needs λ_min(B_0) ≥ 1, and
     where it fails the regret's own limit of 2V per round is used, which is (V − γ₀)₊; the radius
-    (:func:`~headstart.theory.confidence_radius`); and the chance δ of failure costs 2Vn.
+    (:func:`~headstart.theory.confidence_radius`); and failure, with probability δ, adds 2Vn.
 
     Printed (the last lines of the proof; it fails for p = d and large V)::
 
@@ -123,14 +123,14 @@ def ucb_regret_bound(
     bound, residual, noise, delta
         V, W, R and δ (the paper's is 1/n).
     expected
-        Add what the chance of failure costs.
+        Add the expected regret if the radius fails.
     printed
         As printed.
 
     Notes
     -----
-    It holds whatever the contexts are, and is loose on ordinary ones: at the paper's setting it is
-    some sixty times the regret, and only just below 2Vn, which no regret can exceed.
+    It holds for any contexts, and is loose for ordinary ones: at the paper's setting it is about
+    sixty times the regret, and just below 2Vn, which no regret can exceed.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def ucb_regret_bound(
 def ucb_regret_rate(
     rounds: npt.ArrayLike, *, dim: int, rank: int, bound: float, error: float
 ) -> Any:
-    """What Theorem 1 prints inside its O().
+    """The expression inside the O() of Theorem 1.
 
     ::
 

@@ -1,4 +1,4 @@
-"""What Thompson sampling costs: the two events, and Theorem 2 with its constants."""
+"""The regret of Thompson sampling: the two events, and Theorem 2 with its constants."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def thompson_regret_bound(
 def thompson_regret_rate(
     rounds: npt.ArrayLike, *, dim: int, rank: int, bound: float, error: float
 ) -> Any:
-    """What Theorem 2 prints inside its O().
+    """The expression inside the O() of Theorem 2.
 
     ::
 

@@ -13,7 +13,7 @@ from headstart.worlds.base import Episode, Population, Truth, World
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Synthetic(World):
-    """The paper's synthetic setting; what it leaves open are parameters.
+    """The paper's synthetic setting, with what it leaves open as parameters.
 
     θ* = μ + U z + U⊥ e, with z ~ N(0, s² I_p), s the spread ``inside`` the plane, and e ~ N(0,
     s'² I_q), s' the spread ``outside``. Contexts are N(0, diag(c)), redrawn every round and divided

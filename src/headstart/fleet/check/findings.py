@@ -1,4 +1,4 @@
-"""What to fix in a log, in plain words."""
+"""What to fix in a log, as sentences."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def things_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
     yield from profile.repeated
     if profile.shown < FEW_ROWS * profile.items:
         yield (
-            f"{profile.items:,} items have {profile.shown:,} rows: ids that hardly recur tell "
+            f"{profile.items:,} items have {profile.shown:,} rows: ids that hardly recur say "
             f"little. Is the id column the right one?"
         )
     if profile.shown > 2 and profile.heaviest > 0.5:
@@ -186,7 +186,7 @@ def relation(one: Dependence, profile: Profile) -> str:
     if len(places) > 1 and flags and whole and all(abs(f + 1.0) < 1e-6 for _, f in one.terms):
         names = join_names([profile.features[place] for place in sorted(places)])
         return (
-            f"{names} are a full set of groups: they add up to 1, as the intercept is. Predictions "
+            f"{names} are a full set of groups: they add up to 1, like the intercept. Predictions "
             f"do not suffer, but effects are divided between them and the intercept"
         )
     how = "is" if one.exact else "is nearly"
@@ -204,7 +204,7 @@ def rounds_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
         if columns.chosen is not None:
             yield (
                 "there is a chosen column and no round column: name it, so that the arms that were "
-                "on offer together can be told"
+                "on offer together are known"
             )
         return
     part = "" if counts.share == 1 else f" (of 1 in {round(1 / counts.share)} that was looked at)"
@@ -223,7 +223,7 @@ def rounds_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
     if counts.rounds and counts.arms < 1 + 1e-9:
         yield (
             "every round has one arm: only the arm that was shown was logged, which is not enough "
-            "to tell what another policy would have earned"
+            "to estimate what another policy would have earned"
         )
     if columns.propensity is not None and counts.off:
         yield (

@@ -1,4 +1,4 @@
-"""What a scan of a log has found, for people and for programs."""
+"""The result of a scan of a log, as text and as data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AS_THEY_ARE += ["too_large", "constant", "rank", "rounds", "repeated", "notes", 
 
 
 class RoundCounts(NamedTuple):
-    """What there is to know about the rounds of a log, or of a sample of them.
+    """Statistics of the rounds of a log, or of a sample of them.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Profile:
     rank
         How many features are left without those and without constant ones.
     outliers
-        Columns that a few rows make up, because these have values far out of the usual range.
+        Columns dominated by a few rows with values far out of the usual range.
     heaviest
         The share of the largest weight in all weights; 0 where rows have none.
     extremes
@@ -120,11 +120,11 @@ class Profile:
     task_share
         Which share of all tasks was counted; below 1, the numbers of tasks are estimates.
     rounds
-        What there is to know about rounds, where a round column was given.
+        Statistics of rounds, where a round column was given.
     repeated
         What is logged twice: files that are copies of others, and rows.
     notes
-        What is odd about the files, and what will be done about them.
+        Notes on the files, and how they are treated.
     findings
         What to fix, the worst first.
     """

@@ -35,7 +35,7 @@ from headstart.transfer.task_order import mix_bits
 
 Floats = npt.NDArray[np.float64]
 
-#: Called with the rows (or, where files do not tell their number, bytes) read so far, and in all.
+#: Called with the rows (or, where the number of rows is unknown, bytes) read so far, and in all.
 Progress = Callable[[float, float], None]
 
 BLOCK = 1 << 16  # rows whose products are added up at a time
@@ -65,7 +65,7 @@ def check(
     cluster, workers
         As for :func:`~headstart.fleet.fit`: a Ray cluster, or this machine, and how many cores.
     progress
-        Called with the rows (or, where files do not tell their number, bytes) read so far, and
+        Called with the rows (or, where the number of rows is unknown, bytes) read so far, and
         those there are.
     """
     if not isinstance(logs, Logs):

@@ -67,7 +67,7 @@ def gather(
     checkpoint
         Where every task that reads stores what it has read, so that an interrupted fit can resume.
     progress
-        Called as rows (or, where the files do not tell their number, bytes) are read.
+        Called as rows (or, where the number of rows is unknown, bytes) are read.
     """
     cluster = cluster.with_memory(memory)
     parts, slots, summary = logs.parts(), cluster.slots, ReadSummary()
@@ -112,7 +112,7 @@ def is_shared(cluster: Cluster, checkpoint: Checkpoint) -> bool:
     if checkpoint.runs:
         raise InputError(
             f"the fit in {str(folder)!r} cannot go on: not every machine of the cluster sees that "
-            f"folder; go on without cluster, or begin afresh (--afresh)"
+            f"folder; go on without cluster, or start again (--afresh)"
         )
     log.warning(
         f"Not every machine of the cluster sees {str(folder)!r}: there are no checkpoints. Give "

@@ -71,7 +71,7 @@ def gather(
         Where to write what was read, so that an interrupted fit can be resumed. What goes to disk
         otherwise is removed in the end.
     progress
-        Called as rows (or, where the files do not tell their number, bytes) are read.
+        Called as rows (or, where the number of rows is unknown, bytes) are read.
     """
     workers = os.cpu_count() or 1 if workers is None else checks.integer("workers", workers, 1)
     with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:

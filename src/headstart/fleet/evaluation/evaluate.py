@@ -66,30 +66,31 @@ def evaluate(
     reward
         What rewards are, as for :func:`~headstart.fleet.fit`. With ``"binary"`` all models are
         logistic and predict probabilities: errors are those of probabilities, and scores are log
-        loss. All rows of the tasks looked at are kept in memory, and policies are not valued.
+        loss. All rows of the tasks looked at are kept in memory, and off-policy values are
+        withheld.
     future
         The share of tasks that are predicted. With a timestamp column they are those that start
-        last, and what past tasks show after the first of them has begun does not count; otherwise a
-        hash of their ids decides.
+        last, and rewards of past tasks after the first of these starts are not used; otherwise they
+        are chosen by a hash of their ids.
     first
-        How many rewards of each future task count.
+        The number of rewards of each future task that are predicted.
     splits
-        How often tasks are divided at random, so that the answer does not hang on one division:
-        3 to 5 times, the more the fewer tasks there are, unless given. A division by time is one.
+        The number of random splits, so that the result does not depend on one of them; by default 3
+        to 5, more for fewer tasks. A split by time is a single one.
     seed
         Of the splits, of the intervals and of the policies' choices.
     most_tasks
-        If there are more tasks, so many are looked at, chosen by a hash of their ids.
+        The maximum number of tasks; of more, a sample is chosen by a hash of their ids.
     intercept
-        Whether every model gets a constant feature. Without it a model cannot say that rewards
-        are 3.6 on average, and whoever knows that looks good.
+        Whether every model has a constant feature. Without it, a model that can represent the
+        average reward by its other features appears better.
     standardize
         Whether features are centred and divided by their standard deviations, as
         :func:`~headstart.fleet.fit` does.
     horizon
-        How many rounds of future tasks are looked at to run policies.
+        The number of rounds of each future task on which policies are run.
     rule
-        How the policies choose whose value is estimated, where the log allows it;
+        The rule of the policies whose value is estimated, where the log allows it;
         :class:`~headstart.UCB` unless given.
     clip
         The largest weight in IPS, SNIPS and doubly robust estimates; none unless given.
@@ -281,7 +282,7 @@ def estimate_values(
 
 
 def basis_of(sample: Sample, past: int, judged: Any, first: int) -> Basis:
-    """How many tasks and rewards there are, and how many tell tasks from others."""
+    """How many tasks and rewards there are, and how many distinguish tasks."""
     least, most = float(sample.lowest.min()), float(sample.highest.max())
     above = int((sample.highest > least).sum())
     below = int((sample.lowest < most).sum())

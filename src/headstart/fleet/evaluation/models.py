@@ -1,16 +1,15 @@
 """The models that predict new tasks: a learned prior, and what it is compared with.
 
-The others are Gaussian priors too, so that they differ in what they know and in nothing else::
+The others are Gaussian priors too, so that they differ only in what they were fitted to::
 
     no prior         θ_i ~ N(0, diag(v))                  every task learns alone
     average only     θ_i ~ N(m e₀, diag(v))               … and knows the average reward m
     one pooled model θ_i = θ, its posterior from all past tasks
     random intercept θ_i = θ + b_i e₀, b_i ~ N(0, τ²)     … and each task has an offset of its own
 
-v holds one variance for the intercept e₀ and one for all features. It, m and the noise R are chosen
-by the marginal likelihood of the past tasks: a competitor that is regularised badly would prove
-nothing. Features count in the units they come in, or each in units of its own root mean square,
-whichever makes the past likelier.
+v holds one variance for the intercept e₀ and one for all features. It, m and the noise R maximize
+the marginal likelihood of the past tasks, so that the competitors are tuned as well. Features are
+used in the units given or divided by their root mean squares, whichever has the larger likelihood.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ ESTIMATOR_NOTE = (
     "weighted replay: what a policy earns that starts with a new task and learns from its own "
     "choices alone; they rest on the rounds in which it picks what was logged, when it still knows "
     "little of a task. IPS, SNIPS and doubly robust: what its choice earns after all that was "
-    "logged of a task until then; they rest on all rounds. Effective rounds: how many would tell "
-    "as much had the policy chosen the arms itself; where they are few, intervals are wide, and "
-    "may be too narrow still."
+    "logged of a task until then; they rest on all rounds. Effective rounds: how many would be as "
+    "informative if the policy had chosen the arms itself; where they are few, intervals are wide, "
+    "and may still be too narrow."
 )
 
 #: By how much the propensities of a round may miss 1, and in which share of the rounds they may.
@@ -230,9 +230,9 @@ def reason_to_withhold(offers: Offers) -> str:
         return "Off-policy estimates need rounds with exactly one chosen arm; the log has none."
     if int(offers.arms.max()) < 2:
         return (
-            "Off-policy values are withheld: every round has one arm only, so that nobody knows "
-            "what else was on offer. To estimate what a policy would earn, log one row for every "
-            "arm on offer in a round, and mark the one that was shown (chosen)."
+            "Off-policy values are withheld: every round has one arm only, so that the other "
+            "arms on offer are unknown. To estimate what a policy would earn, log one row for "
+            "every arm on offer in a round, and mark the one that was shown (chosen)."
         )
     totals = np.zeros(0) if offers.totals is None else offers.totals
     known = totals[np.isfinite(totals)]

@@ -1,4 +1,4 @@
-"""An evaluation as one HTML page that asks nothing of the network."""
+"""An evaluation as one HTML page without external resources."""
 
 from __future__ import annotations
 
@@ -178,12 +178,12 @@ def describe_gain(evaluation: Evaluation) -> str:
     """What the learned prior is expected to save."""
     gain = evaluation.gain
     return (
-        f"A learned prior is expected to save **{gain}**. It is the share of regret saved, beside "
-        f"the better of one pooled model and a task that learns alone; an offset of its own for "
+        f"A learned prior is expected to save **{gain}**. It is the share of regret saved "
+        f"compared with the better of one pooled model and a task that learns alone; an offset for "
         f"each task changes none of a pooled model's choices. `headstart fit` and "
         f"`bandit.report()` give the same figure. It is simulated from the prior learned from all "
         f"{count(int(gain.tasks), 'task')} and holds as far as that prior does; its interval "
-        f"tells how uncertain the prior is."
+        f"shows how uncertain the prior is."
     )
 
 

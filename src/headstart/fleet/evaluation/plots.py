@@ -151,10 +151,10 @@ def calibration(evaluation: Evaluation) -> Figure:
             line_table(covered, "interval", [100.0 * level for level in LEVELS]),
             "interval",
             "predictive interval (%)",
-            "covered − promised (% points)",
+            "actual − nominal coverage (% points)",
             notes=(Note("", y=0.0),),
             style_overrides=STYLES,
-            heading="coverage (0: as promised)",
+            heading="coverage (0: as nominal)",
         ),
         Panel(
             line_table(places, "place", [(at + 0.5) / BINS for at in range(BINS)]),

@@ -1,4 +1,4 @@
-"""What an evaluation found, for people and for programs."""
+"""The result of an evaluation, as text and as data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEGEND = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What an evaluation found. Print it, read its fields, or write its page.
+    """The result of an evaluation. Print it, read its fields, or write its page.
 
     Attributes
     ----------
@@ -43,9 +43,9 @@ class Evaluation:
         What a prior learned from all these tasks is expected to save: the same figure as that of
         ``headstart fit`` and ``bandit.report()``.
     values
-        What policies are estimated to earn; empty where the log does not tell.
+        What policies are estimated to earn; empty where the log lacks what is needed.
     advice
-        Why the log does not tell, and what would have to be logged; empty where it does.
+        What is missing for that, and what would have to be logged; empty otherwise.
     splits
         How often tasks were divided into past and future.
     past, future
@@ -66,11 +66,11 @@ class Evaluation:
     priors
         The models, by name, of the first split.
     settings
-        What was asked for.
+        The arguments of the evaluation.
     notes
-        What is odd about the log's columns.
+        Notes on the log's columns.
     provenance
-        The log, and the command that gives the same.
+        The log, and the command that repeats the evaluation.
     seconds
         How long it took.
     """

@@ -1,4 +1,4 @@
-"""Does a learned prior help? Plain answers, each with its evidence, or why there is none.
+"""Does a learned prior help? The possible answers, each with its evidence.
 
 Two things are looked at. How well models predict rewards that none of them had seen, by squared
 error, which is what choices depend on; and what a learned prior is expected to save of the regret
@@ -139,7 +139,7 @@ def decide(savings: Savings, scores: Savings, gain: Gain, basis: Basis, first: i
     return Verdict(kind, words, tuple(findings))
 
 
-#: What tasks are where models have no intercept, and so cannot tell whether levels differ.
+#: The statement of *pooling* for models without an intercept, which cannot detect offsets.
 ALIKE_BUT_OFFSETS = "all alike up to an offset, which models without an intercept do not look for"
 STATEMENTS = {
     "transfer": "Tasks share structure: a learned prior helps",
@@ -150,14 +150,16 @@ STATEMENTS = {
 
 
 def too_little(basis: Basis) -> str:
-    """Why so few tasks or rewards say nothing; empty if they may."""
+    """Why there are too few tasks or rewards for a verdict; empty if there are enough."""
     if basis.informative == 0:
         return f"every reward is {basis.usual:g}, and nothing can be learned from that"
     few = min(basis.past, basis.judged)
     if few < FEWEST:
         side = "past" if basis.past <= basis.judged else "future"
-        return f"only {few} {side} tasks, and fewer than {FEWEST} say nothing of how tasks differ"
-    single = "and a single one does not tell how a task differs from noise"
+        return (
+            f"only {few} {side} tasks, and fewer than {FEWEST} say nothing about how tasks differ"
+        )
+    single = "and a single one does not distinguish a task from noise"
     for tasks, what in (
         (basis.informative, f"a reward other than {basis.usual:g}"),
         (basis.several, f"more than one reward, {single}"),
@@ -301,7 +303,7 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
 
 
 def more_tasks(saved: Estimate) -> str:
-    """How many more tasks would tell a difference from 0, if it is as large as it seems.
+    """How many more tasks would separate a difference from 0, if it is as large as estimated.
 
     That is known to a factor of 2 or so at best, and rounded accordingly.
     """
@@ -314,7 +316,7 @@ def more_tasks(saved: Estimate) -> str:
     enough = next((many for many in (2, 5, 10, 20, 50, 100) if times <= many), None)
     if enough is None:
         return (
-            " Even 100 times as many tasks would not settle it: so small a difference is lost in "
+            " Even 100 times as many tasks would not settle it: the difference is too small for "
             "the noise of these rewards."
         )
     times_as_many = "twice" if enough == 2 else f"{enough} times"

@@ -91,7 +91,7 @@ def to_rows(block: Block, resolved: Resolved, width: int, share: float, lenient:
 
 
 def fingerprints(rows: Rows, share: float) -> Hashes | None:
-    """Numbers that tell rows that are logged twice; ``None`` without a round and a timestamp.
+    """Numbers that identify rows that are logged twice; ``None`` without round and timestamp.
 
     Where a round or a timestamp is logged, two rows of a task that agree in it, in the reward and
     in every feature are most likely the same row. A fingerprint has 64 bits. Those of a share of

@@ -32,16 +32,16 @@ class Columns(Settings):
     Parameters
     ----------
     task
-        Whose row it is: text or whole numbers. Ids are compared as text, so that 7 and ``"7"`` are
-        the same task.
+        The id of the task: text or whole numbers. Ids are compared as text, so that 7 and ``"7"``
+        are the same task.
     reward
-        What came of it: numbers.
+        The reward: numbers or booleans.
     features
         A pattern such as ``"x*"`` (the columns it matches, ``x2`` before ``x10``); names, as a
         tuple or as ``"age,price"``; or the name of one column whose cells are lists of numbers.
         Not with a ``schema``.
     weight
-        How often a row counts; rows of weight 0 are left out.
+        The weight of a row; rows of weight 0 are left out.
     timestamp
         When it happened.
     round
@@ -50,7 +50,7 @@ class Columns(Settings):
         Whether this arm is the one that was shown, where all arms on offer were logged. Only rows
         that were chosen count as evidence; the reward of the others may be missing.
     propensity
-        With what probability the arm was chosen: above 0 where it was, 0 or more elsewhere.
+        The probability with which the arm was chosen: above 0 where it was, 0 or more elsewhere.
     schema
         The fields of contexts and actions, each of which is a column of its name, in place of
         ``features``: rows are encoded as those of a :class:`~headstart.Bandit` with this schema.

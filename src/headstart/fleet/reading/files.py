@@ -41,7 +41,7 @@ SAMPLES, SAMPLE = 16, 1 << 16  # files of one size are compared at so many place
 class File(NamedTuple):
     """One file: its path or URL, its size in bytes, and its modification time or ETag.
 
-    Where nothing tells whether a file has changed, ``changed`` is empty.
+    If a change of the file cannot be detected, ``changed`` is empty.
     """
 
     path: str
@@ -195,7 +195,7 @@ def first_of_each(
 
 
 def identity(file: File) -> tuple[Any, ...]:
-    """What tells a file from every other, whatever links lead to it."""
+    """What identifies a file, independently of links to it."""
     if is_url(file.path):
         return (file.path,)
     stat = os.stat(file.path)

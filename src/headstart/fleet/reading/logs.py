@@ -61,7 +61,7 @@ class Part(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What tells this part from every other: another file, or the file changed, another key."""
+        """A key of this part: it differs for another part, and when the file has changed."""
         return f"{self.path}|{self.size}|{self.changed}|{self.start}-{self.stop}"
 
     def describe(self) -> str:
@@ -296,7 +296,7 @@ class Logs:
         Raises
         ------
         FileError
-            If the file is not the one that was looked at, before or after it was read.
+            If the file has changed since the logs were opened, or while it was read.
         """
         file = files.File(part.path, part.size, part.changed)
         files.check_unchanged(file, self.storage)
@@ -339,7 +339,7 @@ class Logs:
 class Survey(NamedTuple):
     """What was found in all files.
 
-    There are about so many ``rows``. ``copies`` tells of files that are there twice; to find
+    There are about so many ``rows``. ``copies`` describes files that are there twice; to find
     repeated rows, fingerprints are taken of a ``share`` of the rows.
     """
 

@@ -146,7 +146,7 @@ class Rows(NamedTuple):
         How many rows were left out because their weight is 0.
     fingerprints
         Numbers that stand for some of the rows, to find rows that are logged twice; ``None`` where
-        nothing tells rows of a task apart (:mod:`headstart.fleet.reading.blocks`).
+        rows of a task cannot be distinguished (:mod:`headstart.fleet.reading.blocks`).
     spaced
         An id of the file that has white space around it, which was removed.
     """

@@ -115,7 +115,7 @@ def look_at(system: Any, path: str, url: str) -> Mapping[str, Any]:
 
 
 def version(system: Any, info: Mapping[str, Any]) -> tuple[int, str]:
-    """A file's size, and its ETag or modification time if the file system tells either."""
+    """A file's size, and its ETag or modification time if the file system reports one."""
     if info.get("size") is None or not any(info.get(key) for key in STAMPS):
         info = {**info, **system.info(info["name"])}
     key = next((key for key in STAMPS if info.get(key)), "")
@@ -128,7 +128,7 @@ def plain(stamp: Any) -> str:
 
 
 def is_unchanged(url: str, storage: Storage, size: int, changed: str) -> bool:
-    """Whether a file behind a URL still has a version, as far as its file system tells."""
+    """Whether a file behind a URL still has a version, as far as its file system reports it."""
     system, path = file_system(url, storage)
     with store_errors(url, storage):
         system.invalidate_cache()
@@ -190,7 +190,7 @@ def unreachable(place: str, error: BaseException, storage: Storage | None = None
 
 
 def explain(error: BaseException, storage: Storage | None) -> str:
-    """The cause of a file system's error, and what to do where that can be told."""
+    """The cause of a file system's error, and what to do where that is known."""
     text = reason(error)
     if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError") or (
         "AWS Error ACCESS_DENIED" in text or "AWS Error INVALID_ACCESS_KEY_ID" in text

@@ -80,7 +80,7 @@ class Checkpoint:
     def check(self, entry: Mapping[str, Any], known: set[str], there: set[str]) -> None:
         """Refuse an entry of other logs or settings, or without its files."""
         failed = f"the fit in {str(self.folder)!r} cannot go on"
-        again = "begin afresh (--afresh), or put it back as it was"
+        again = "start again (--afresh), or restore it"
         for name, value in self.settings.items():
             if (before := entry["settings"].get(name)) != value:
                 raise InputError(f"{failed}: {name} was {before!r} and is {value!r} now; {again}")
@@ -92,7 +92,7 @@ class Checkpoint:
                 )
         for name in entry["runs"]:
             if name not in there:
-                raise FileError(f"{failed}: {name} is missing; begin afresh (--afresh)")
+                raise FileError(f"{failed}: {name} is missing; start again (--afresh)")
 
     def local_runs(self, folder: Path) -> list[Path]:
         """The runs of earlier entries on this machine, copied to a folder if need be."""

@@ -1,10 +1,9 @@
-"""What was read of logs, and how far that is: counts, a sample of rows, values far out of range.
+"""What was read of logs: counts, a sample of rows, values far out of range.
 
-A value far out of its column's range can outweigh all other rows. Sums of squares hold every row,
-and so does the standard deviation by which a feature is divided. A sample of rows tells what is
-typical, whatever a few rows hold: a column's median c, and its size s, the median distance from c
-of the values that differ from it. Where the root mean square of x − c is much larger than s, few
-rows make up the sum.
+A value far out of its column's range can outweigh all other rows in sums of squares, and in the
+standard deviation by which a feature is divided. A sample of rows shows what is typical: a column's
+median c, and its size s, the median distance from c of the values that differ from it. Where the
+root mean square of x − c is much larger than s, few rows make up the sum.
 """
 
 from __future__ import annotations
@@ -171,7 +170,7 @@ class ReadSummary:
     least, greatest
         The rewards' range.
     sampled
-        A few of the rows, to tell what is usual.
+        A sample of the rows, to determine what is usual.
     heaviest
         The largest weight; 0 where rows have none.
     whole_id, fraction_id, spaced_id
@@ -266,7 +265,7 @@ class ReadSummary:
         ]
 
     def notes(self, tasks: int, weight: float = math.inf, share: float = 1.0) -> list[str]:
-        """What is odd about so many tasks of this weight in all, from which little is learned."""
+        """Notes on a number of tasks of this total weight, where little can be learned."""
         notes = [*self.id_notes(), *self.repeats(share)]
         notes += no_differences(tasks, self.least, self.greatest)
         if self.rows > 2 and self.heaviest > weight / 2.0:
@@ -325,7 +324,7 @@ Progress = Callable[[str, float, float], None]
 
 
 def no_progress(*_: object) -> None:
-    """Nothing is told."""
+    """Report nothing."""
 
 
 class FinishedParts:

@@ -226,7 +226,7 @@ def more_claims(runner: Runner) -> list[Claim]:
                 "raw gap", "raw gap, no initial phase", "gated", "gated, no initial phase"
             ),
             verdict(ratios["raw gap, no initial phase"] > ratios["raw gap"]),
-            "Behind the gate, going without costs "
+            "With the gated rank, omitting it costs "
             f"{ratios['gated, no initial phase'] / ratios['gated']:.2f} ×.",
         ),
         Claim(

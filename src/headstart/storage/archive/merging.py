@@ -1,4 +1,4 @@
-"""Merging archives: evidence adds up, and so do files of it."""
+"""Merging archives: the evidence of each task is added up."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from headstart.storage.archive.writing import write_evidence
 def merge_evidence(
     paths: Iterable[atomic.PathLike], out: atomic.PathLike, *, precision: str = "double"
 ) -> int:
-    """Add up the evidence of several files, task by task, into another; gives how many tasks.
+    """Add up the evidence of several files, task by task, and return the number of tasks.
 
     Where a task is in several files, its sums are added. Tasks come in the order in which they
-    first appear. What is kept in memory is 24 bytes for every task of every file.
+    first appear. It needs 24 bytes of memory for every task of every file.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()

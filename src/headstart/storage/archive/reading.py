@@ -45,7 +45,7 @@ def read_evidence(
     """The tasks of a file in the order they were written, ``batch`` at a time.
 
     Gives their ids, and their evidence along a batch axis. Every block is checked before its tasks
-    are given. To reach a few tasks only, open an :class:`EvidenceFile`.
+    are given. To read single tasks, open an :class:`EvidenceFile`.
     """
     batch = checks.integer("batch", batch, 1)
     with EvidenceFile(path):  # so that a file that is none is refused here, not at the first batch

@@ -67,7 +67,7 @@ def sample_log(
     paths, format, storage
         As for :class:`~headstart.fleet.Logs`.
     task, reward
-        The names of these columns, if they are known: the separator of a CSV file is told by them.
+        The names of these columns, if they are known: they determine the separator of a CSV file.
     """
     every_file, _ = files.find_files(paths, format, storage or {})
     chosen = [every_file[place] for place in evenly(len(every_file), FILES)]

@@ -32,11 +32,11 @@ class CsvFile(LineFile):
     """A CSV file."""
 
     def find_schema(self, columns: Columns) -> pa.Schema:
-        """The types as which columns are read, told from the first rows."""
+        """The types as which columns are read, inferred from the first rows."""
         self.names, self.mark, self.header_end = read_header(self.text, self.path, columns)
         try:
             texts, _ = self.parse(self.text[self.header_end :], text_options(self.names))
-        except pa.ArrowInvalid:  # nothing can be told: numbers, until the rows are read
+        except pa.ArrowInvalid:  # nothing can be inferred: numbers, until the rows are read
             texts = pa.table([pa.nulls(0, pa.string())] * len(self.names), self.names)
         roles = {name: role for role, name in columns.roles.items()}
         fields = {name: field for name, field in columns.fields.items() if name not in roles}
@@ -179,7 +179,7 @@ def read_header(text: bytes, path: str, columns: Columns) -> tuple[list[str], st
 
 
 def column_type(role: str | None, field: Field | None, cells: pa.ChunkedArray) -> pa.DataType:
-    """What the column of a role or a field is read as, told from its first cells."""
+    """What the column of a role or a field is read as, inferred from its first cells."""
     if role == "task":
         # 7.0 for 7 is refused, with a hint
         return pa.float64() if are_whole_fractions(cells) else pa.string()

@@ -30,7 +30,7 @@ RANGE = 64 * 2**20  # bytes of a part, and of the longest line
 PIECE = 16 * 2**20  # bytes that are read at a time
 BUFFER = 1 << 16
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-SAMPLE = 1 << 20  # bytes from which the kinds of columns are told
+SAMPLE = 1 << 20  # bytes from which the kinds of columns are inferred
 PLACE = 1000  # rows of a sample that are from one place of the file
 
 
@@ -46,7 +46,7 @@ class LineFile:
         self.schema = self.find_schema(columns) if self.text.strip() else None
 
     def find_schema(self, columns: Columns) -> pa.Schema:
-        """The types as which columns are read, told from the first lines."""
+        """The types as which columns are read, inferred from the first lines."""
         raise NotImplementedError
 
     def spans(self, rows: int) -> list[Span]:
@@ -164,7 +164,7 @@ class JsonFile(LineFile):
     """A file of JSON lines: one object in each line."""
 
     def find_schema(self, columns: Columns) -> pa.Schema:
-        """The types as which columns are read, told from the first lines."""
+        """The types as which columns are read, inferred from the first lines."""
         seen: dict[str, collections.Counter[type]] = {}
         for entry in map(parse_object, self.text.splitlines()):
             for name, value in (entry or {}).items():
@@ -229,7 +229,7 @@ def parse_object(line: bytes) -> dict[str, Any] | None:
 
 
 def json_type(role: str | None, counts: collections.Counter[type]) -> pa.DataType:
-    """What a column is read as, told from its first values."""
+    """What a column is read as, inferred from its first values."""
     seen = set(counts) - {type(None)}
     if role in ("task", "round"):
         if seen <= {int}:
