@@ -108,3 +108,30 @@ def test_several_pasts_at_once_are_as_each_alone(seed):
             np.testing.assert_allclose(
                 getattr(both, name)[at], getattr(expected, name), rtol=1e-6, atol=1e-9
             )
+
+
+@pytest.mark.parametrize("low_rank", [True, False])
+def test_what_a_fit_has_not_seen_is_not_subtracted_from_it(low_rank):
+    rng = np.random.default_rng(4)
+    transfer = hs.EmpiricalBayes(low_rank=low_rank)
+    tasks = [task_of(rng, 1.0, 3, 9) for _ in range(42)]
+    state = transfer.init(3)
+    for task in tasks[:40]:
+        state = transfer.fold(state, task)
+    state = transfer.update_fit(state)
+
+    def assert_fits_agree(one, other, rtol=1e-6):
+        for fit, want in ((one.fit, other.fit), (one.low_rank, other.low_rank)):
+            np.testing.assert_allclose(fit.mean, want.mean, rtol=rtol, atol=rtol)
+            np.testing.assert_allclose(fit.covariance, want.covariance, rtol=rtol, atol=rtol)
+
+    # The next task is not fitted at once, so that there is nothing of it to take out.
+    newer = transfer.fold(state, tasks[40])
+    assert newer.fit == state.fit
+    assert_fits_agree(transfer.fold(newer, tasks[40], -1.0), state)
+    # A task that is taken out and added again is in the fit, the newer one still is not.
+    without = transfer.fold(newer, tasks[7], -1.0)
+    again = transfer.fold(without, tasks[7])
+    assert not np.allclose(without.fit.covariance, newer.fit.covariance, rtol=1e-3)
+    assert_fits_agree(transfer.fold(again, tasks[40], -1.0), again)
+    assert_fits_agree(transfer.fold(again, tasks[7], -1.0), without, rtol=1e-2)

@@ -98,6 +98,11 @@ class EmpiricalBayesState(Record):
         return weight.sum(-1) + xp.asarray(self.past.count)
 
     @property
+    def unfitted_count(self) -> Any:
+        """How many of the tasks kept, the latest, are not in the fit yet."""
+        return np.clip(np.asarray(self.task_count) - self.fitted_count, 0.0, len(self.tasks))
+
+    @property
     def next_slot(self) -> Any:
         """Where the next task goes in arrays of fixed shape, whose slots are a ring."""
         xp = array_namespace(self.fit.mean)

@@ -207,7 +207,8 @@ class EmpiricalBayes(StandardizedTransfer):
         state = forget(self, score_task(state, local, weight, self.low_rank))
         tasks, past, most = state.tasks, state.past, capacity(evidence.dim)
         if xp is np:
-            tasks = tasks.join(task)
+            at = len(tasks) - int(is_readded * np.max(state.unfitted_count))
+            tasks = tasks[:at].join(task, tasks[at:])
             excess = len(tasks) - most
             if excess > 0:
                 past, tasks = self.retire(state, tasks[:excess]), tasks[excess:]
@@ -218,6 +219,7 @@ class EmpiricalBayes(StandardizedTransfer):
             tasks = tasks.put(task, place)
         state = state.replace(tasks=tasks, past=past, task_count=state.task_count + 1.0)
         if is_readded and len(tasks) > FEW_TASKS:
+            state = state.replace(fitted_count=state.fitted_count + 1.0)
             joined = sound_step(lambda before: self.leave_out(before, local, sign=-1.0), state)
             state = self.update_fit(state) if joined is None else joined
         return update_if_due(self, state)
@@ -310,13 +312,14 @@ class EmpiricalBayes(StandardizedTransfer):
     ) -> EmpiricalBayesState:
         """Remove a task: it is dropped where its evidence is kept, and subtracted otherwise.
 
-        The fit takes one step against the task's own gradient. With few tasks, or where the task
-        has moved it far, it is refitted; in the latter case the latest tasks score the candidates
-        again.
+        The fit takes one step against the task's gradient, if it includes the task. With few tasks,
+        or where the task has moved it far, it is refitted; in the latter case the latest tasks
+        score the candidates again.
         """
-        tasks, past = state.tasks, state.past
+        tasks, past, is_fitted = state.tasks, state.past, np.ones_like(np.asarray(state.ready))
         position = tasks.find(evidence)
         if position is not None:  # if it was forgotten there is nothing to remove
+            is_fitted = 1.0 * (position[..., 0] < len(tasks) - np.asarray(state.unfitted_count))
             task, tasks = tasks.pop(position, weight)
         else:  # as much as a task of the past counts on average
             older = np.maximum(state.task_count - len(tasks), 1.0)
@@ -329,11 +332,13 @@ class EmpiricalBayes(StandardizedTransfer):
             fresh = fresh.replace(pending_readds=readds, contexts=state.contexts)
             return fresh.replace(units=self.units_of(fresh.tasks, fresh.contexts))
         count = float_if_scalar(np.maximum(state.task_count - 1.0, 0.0))
-        state = state.replace(tasks=tasks, past=past, task_count=count, pending_readds=readds)
+        fitted = float_if_scalar(np.maximum(state.fitted_count - is_fitted, 0.0))
+        state = state.replace(tasks=tasks, past=past, task_count=count, fitted_count=fitted)
+        state = state.replace(pending_readds=readds)
         steps = 8 if evidence.dim <= WIDE_DIM else 1
         if len(tasks) <= FEW_TASKS:
             return self.update_fit(state, steps)
-        local = state.units.convert_tasks(task)
+        local = state.units.convert_tasks(task.replace(weight=task.weight * is_fitted[..., None]))
         without = sound_step(lambda before: self.leave_out(before, local), state)
         # Too far for one step: fit again from the start.
         if without is None or state.fit.differs_from(without.fit, REFIT_SHIFT):
@@ -359,9 +364,8 @@ class EmpiricalBayes(StandardizedTransfer):
         All tasks count alike: ``decay_tasks`` has no effect.
         """
         if len(partitions) <= passes.FIRST_FIT_TASKS:
-            return dataclasses.replace(self, decay_tasks="auto").refit(
-                partitions.evidences(), noise
-            )
+            transfer = dataclasses.replace(self, decay_tasks="auto")
+            return transfer.refit(partitions.evidences(), noise)
         # Callers with more tasks than that have standardized their features.
         from headstart.transfer.empirical_bayes.refits.partition_fit import fit_partitions
 

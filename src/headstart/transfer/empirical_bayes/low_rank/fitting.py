@@ -28,12 +28,13 @@ integrated out::
 
     M_i = (I + Wᵀ A_i W)⁻¹      H_i = A_i − A_i W M_i Wᵀ A_i      v_i = a_i − A_i W M_i Wᵀ a_i
     μ ← μ + δ       δ = C (Σ v_i − T⁻¹ μ)       C = (Σ H_i + T⁻¹)⁻¹         v_i ← v_i − H_i δ
-    σ² ← σ² + s     s = Σ (‖v_i‖² − tr H_i + tr H_i C H_i) / Σ ‖H_i‖²       (one scoring step)
+    σ² ← σ² + s     s = (Σ (‖v_i‖² − tr H_i) + tr H C H / N) / Σ ‖H_i‖²      (one scoring step)
 
-with μ ~ N(0, T), T = τ² I + W Wᵀ (:mod:`~headstart.transfer.empirical_bayes.low_rank.mean`).
+with H = Σ H_i and μ ~ N(0, T), T = τ² I + W Wᵀ
+(:mod:`~headstart.transfer.empirical_bayes.low_rank.mean`).
 
 The prediction of a new task includes the uncertainty of W and μ; κ = Σ_c (1 − mean M_cc) directions
-count as observed in every task::
+count as observed in every task (N − κ − 1 is at least (κ + 1) / 2)::
 
     S = (1 + (κ + 1) / (N − κ − 1)) W Wᵀ + σ² I + Σ_c Cov(W_c) + C
 
