@@ -76,6 +76,56 @@ def test_the_columns_are_those_of_the_formulas():
         )
 
 
+@pytest.mark.parametrize("how", ["observe", "fit"])
+def test_rewards_count_for_items_as_often_as_their_weights_say(how):
+    rounds = [("a", "x", 2.0, 3.0), ("b", "x", 4.0, 0.5), ("b", "y", 1.0, 7.0), ("c", "y", 9.0, 0)]
+    rows = [dict(zip(("user", "id", "stars", "n"), each, strict=True)) for each in rounds]
+    bandit = hs.Bandit(hs.Schema(identity=True, ignore=["n"]), seed=0)
+    if how == "fit":
+        bandit.fit(rows, task="user", reward="stars", weight="n")
+    else:
+        for user, item, stars, weight in rounds:
+            bandit.task(user).observe([item], [stars], weight=weight)
+    stars, weights = (np.array([each[at] for each in rounds]) for at in (2, 3))
+    mean = np.average(stars, weights=weights)
+    spread = np.sqrt(np.average((stars - mean) ** 2, weights=weights))
+    table = known(bandit, items=["x", "y", "new"])
+    assert table[:, 1] == pytest.approx([3.5 / 8.5, 7.0 / 12.0, 0.0])
+    sums = np.array([8.0 - 3.5 * mean, 7.0 - 7.0 * mean])
+    assert table[:, 0] == pytest.approx([*sums / [8.5, 12.0] / (0.3 * spread), 0.0])
+    bandit.delete("b")
+    assert known(bandit, items=["x", "y"])[:, 1] == pytest.approx([3.0 / 8.0, 0.0])
+
+
+def test_averages_of_many_ratings_say_more_of_items_than_single_ones():
+    rng, errors = np.random.default_rng(0), []
+    rows = []
+    for user in range(40):
+        for item in rng.choice(40, 4, replace=False).tolist():
+            count = int(rng.integers(20, 200))
+            stars = VALUES[item] + 2.0 * rng.normal() / np.sqrt(count)
+            rows.append({"user": user, "id": item, "stars": stars, "n": count})
+    for weight in ("n", None):
+        bandit = hs.Bandit(hs.Schema(identity=True, ignore=["n"]), seed=0)
+        bandit.fit(rows, task="user", reward="stars", weight=weight)
+        mean = bandit.task("new").predict(actions=list(range(40))).mean
+        errors.append(np.sqrt(np.mean((mean - VALUES) ** 2)))
+    assert errors[0] < 0.8 * errors[1]
+
+
+def test_tiny_and_huge_weights_of_items_are_saved(tmp_path):
+    bandit = hs.Bandit(IDS, seed=0)
+    for task, weight in enumerate([1e-12, 1e-8, 1.0, 1e12]):
+        bandit.task(task).observe(["x", f"y{task}"], [1.0, 2.0], weight=weight)
+    for deleted in (3, 2):
+        bandit.delete(deleted)
+        bandit.save(tmp_path / "bandit")
+        twin = hs.load(tmp_path / "bandit")
+        items = ["x", "y0", "y1", "y2", "y3"]
+        np.testing.assert_array_equal(known(twin, items=items), known(bandit, items=items))
+        assert np.abs(known(bandit, items=items)).max() < 10.0
+
+
 def test_offers_are_counted_by_the_next_reward_and_undone_by_deleting():
     def column(bandit, items=("x", "y", "z", "new")):
         place = bandit.feature_names.index("id offered")

@@ -46,6 +46,8 @@ def test_odd_values_are_refused_by_name(call, name):
 
 def test_deep_lists_are_refused_when_they_are_to_be_encoded():
     schema = hs.Schema.infer({"x": [nested()] * 3, "y": [1.0, 2.0, 3.5]})
+    assert schema.ignore == ("x",)
+    schema = hs.Schema(action={"x": hs.vector(1), "y": hs.number()})
     with pytest.raises(hs.InputError, match="'x'"):
         hs.Bandit(schema).task("it").choose(actions=[{"x": nested(), "y": 1.0}])
 

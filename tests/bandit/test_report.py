@@ -120,6 +120,17 @@ class TestOfTheDefault:
         for word in ("eigenvalues", "intervals", "effective", "evidence"):
             assert word not in str(report)
 
+    def test_where_all_rewards_are_0_it_says_so(self):
+        bandit = hs.Bandit(2, seed=0)
+        for name in range(3):
+            task = bandit.task(name)
+            for _ in range(5):
+                task.learn(task.choose(np.eye(2)), 0.0)
+            task.close()
+        report = bandit.report()
+        assert report.closed_tasks == 3
+        assert report.note == "no finished task has had a reward other than 0"
+
     def test_after_one_task_nothing_is_said_of_others(self, shared_plane):
         assert "evidence" not in str(shared_plane(1).report())
 

@@ -1,9 +1,11 @@
 """A schema: what is written down, how it is encoded, and what is refused."""
 
+import datetime
 import hashlib
 import json
 import os
 import time
+from decimal import Decimal
 
 import hypothesis.strategies as st
 import numpy as np
@@ -493,6 +495,30 @@ def test_numbers_that_are_written_as_text_are_noted():
         == notes["zip"]
         == ("numbers written as text: convert them for number(), unless they are codes")
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "note"),
+    [
+        ([["red", "blue"]] * 3, None, "not used"),  # tags, as many for every product
+        ([[]] * 3, None, "not used"),
+        ([[[1, 2], [3, 4]]] * 3, None, "not used"),
+        ([[1.0, 2.0], [1.0, float("nan")], [3.0, 4.0]], None, "not all of finite numbers"),
+        ([(1, 2), (3, 4), None], hs.vector(2, missing=True), ""),
+        ([Decimal("1.50"), Decimal("2.25"), Decimal("NaN")], hs.number(), ""),
+        ([pandas.Timestamp("2024-05-01 12:00")] * 3, None, "such as the hour or an age"),
+        ([datetime.date(2024, 5, 1)] * 3, None, "such as the hour or an age"),
+        ([1.0, 2.5, float("inf")], hs.number(missing=False), "infinite in 1 rows"),
+        (["a", "b", "\ud800"], None, "not valid Unicode"),
+    ],
+)
+def test_only_fields_that_take_the_values_are_inferred(values, field, note):
+    rows = {"x": values, "y": [1.0, 2.0, 3.5]}
+    schema = hs.Schema.infer(rows)
+    assert schema.action.get("x") == field
+    assert note in schema.review.columns[0].notes
+    if field is not None and not note:
+        assert np.isfinite(Encoder(schema).encode(None, rows).table).all()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -63,7 +64,12 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
     ids = list(table.places)
     places = np.array(list(table.places.values()), dtype=np.intp)
     number = {key: at for at, key in enumerate(ids)}
-    pairs = [(key, pair) for task in items.tasks.values() for key, pair in task.pairs.items()]
+    # Of rewards with tiny weights, rounding can leave none of an item that a task has met.
+    pairs_by_task = [
+        [(key, pair) for key, pair in task.pairs.items() if key in number]
+        for task in items.tasks.values()
+    ]
+    pairs = list(itertools.chain.from_iterable(pairs_by_task))
     folded_pairs = [pair for _, pair in pairs if pair.precision is not None]
     loadings = [task.loading for task in items.tasks.values() if task.loading is not None]
     offers = [task.offers.counts for task in items.tasks.values()]
@@ -77,7 +83,7 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
         "item_waiting": [[name, *keys] for name, keys in items.waiting],
         "item_tasks": list(items.tasks),
         "item_closed": [task.loading is not None for task in items.tasks.values()],
-        "item_pairs": [len(task.pairs) for task in items.tasks.values()],
+        "item_pairs": list(map(len, pairs_by_task)),
     }
     values: dict[str, Any] = {
         "counts": table.counts[places],

@@ -23,6 +23,7 @@ from headstart.features.items.offers import Offers
 from headstart.features.items.repeats import Repeats, effective_count, first_error, own_share
 from headstart.features.items.table import (
     COLUMN_NAMES,
+    MIN_COUNT,
     VALUE_UNIT,
     ItemTable,
     ItemUpdate,
@@ -44,7 +45,7 @@ class Pair(NamedTuple):
     Attributes
     ----------
     rewards, total
-        How many rewards, and their sum.
+        How many rewards (the sum of their weights), and their sum.
     weight, share
         What of n and S of the item they are.
     pending_weight, pending_total, pending_row
@@ -146,17 +147,23 @@ class ItemLedger:
             self.mix_own_rewards(task, keys, columns, table[:, self.action_columns])
         table[:, self.first_column :] = columns
 
-    def write_rounds(self, keys: Sequence[str], rewards: Sequence[float], table: Array) -> None:
+    def write_rounds(
+        self,
+        keys: Sequence[str],
+        rewards: Sequence[float],
+        weights: Sequence[float],
+        table: Array,
+    ) -> None:
         """Write what is known of items into the rows of a task that nothing is learned from.
 
         Each is written as the rounds before it have shown the task its items.
         """
         task = TaskItems()
-        for key, reward, row in zip(keys, rewards, table, strict=True):
+        for key, reward, weight, row in zip(keys, rewards, weights, table, strict=True):
             self.write_columns(task, [key], row[None])
-            pair = task.pairs.get(key, Pair())
-            task.pairs[key] = pair._replace(rewards=pair.rewards + 1.0, total=pair.total + reward)
-            task.set_state(task.totals.add(RewardSums(1.0, reward, reward**2)), None)
+            pair, total = task.pairs.get(key, Pair()), weight * reward
+            task.pairs[key] = Pair(pair.rewards + weight, pair.total + total)
+            task.set_state(task.totals.add(RewardSums(weight, total, total * reward)), None)
 
     def mix_own_rewards(
         self, task: TaskItems, keys: Sequence[str], columns: Array, fields: Array
@@ -214,9 +221,10 @@ class ItemLedger:
         row: Array,
         reward: float,
         *,
+        weight: float = 1.0,
         is_encoded: bool = False,
     ) -> list[Step]:
-        """How to add a reward of an item in a task.
+        """How to add a reward of an item in a task, which counts ``weight`` times.
 
         The row is as the model sees it or, if ``is_encoded``, as the encoder gave it.
         """
@@ -225,15 +233,15 @@ class ItemLedger:
         all_weights, all_shares = table.count_and_sum(key)
         task_sums = task.totals.rewards, task.totals.total
         error = first_error(reward, (all_weights, all_shares), task_sums, table.totals.mean)
-        repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error)
-        increment = RewardSums(1.0, reward, reward**2, repeats)
+        repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error, weight)
+        increment = RewardSums(weight, weight * reward, weight * reward**2, repeats)
         totals, own = table.totals.add(increment), task.totals.add(increment)
-        count, total = pair.rewards + 1.0, pair.total + reward
-        weight = effective_count(count, totals.repeats.rho)
-        share, gain = weight * total / count, max(weight - pair.weight, 0.0)
-        update = ItemUpdate(all_weights + weight - pair.weight, all_shares + share - pair.share)
+        count, total = pair.rewards + weight, pair.total + weight * reward
+        effective = effective_count(count, totals.repeats.rho)
+        share, gain = effective * total / count, max(effective - pair.weight, 0.0)
+        update = ItemUpdate(all_weights + effective - pair.weight, all_shares + share - pair.share)
         encoded_row = row if is_encoded else self.features.original_row(row)
-        sums = count, total, weight, share
+        sums = count, total, effective, share
         if task.loading is not None:
             more = self.contribution(task.loading, encoded_row, reward, gain)
             precision, moment = table.precision_and_moment(key)
@@ -328,7 +336,7 @@ class ItemLedger:
                 )
             steps.append((table.put, key, update))
         totals = table.totals.subtract(task.totals)
-        if not totals.rewards:
+        if totals.rewards <= MIN_COUNT * table.totals.rewards:
             totals = RewardSums()  # without the rounding of differences
         waiting = [each for each in self.waiting if each[0] != name]
         return [
@@ -351,20 +359,22 @@ class ItemLedger:
     ) -> None:
         """Learn from logged rounds, in their order, and write what was known before each.
 
-        Without ``write``, rows are taken as they are. Rounds of weight 0 are left out. Only for a
-        copy that is not in use yet: an interrupt leaves it incomplete.
+        Without ``write``, rows are taken as they are. A round counts as often as its weight says,
+        but as one offer; one of weight 0 is left out. Only for a copy that is not in use yet: an
+        interrupt leaves it incomplete.
         """
         for at, (name, label, row) in enumerate(zip(names, labels, table, strict=True)):
             if write:
                 self.write(name, [label], row[None])
-            if not weights[at] > 0:
+            if not weights[at] > MIN_COUNT:
                 continue
             self.add_offer(name, [label])
             reward = float(rewards[at])
             padded = np.append(row, 1.0) if self.features.intercept else row
-            for function, *arguments in self.steps_to_learn(
-                name, item_key(label), padded, reward, is_encoded=True
-            ):
+            steps = self.steps_to_learn(
+                name, item_key(label), padded, reward, weight=float(weights[at]), is_encoded=True
+            )
+            for function, *arguments in steps:
                 function(*arguments)
 
     def loading(self, belief: BaseBelief) -> Loading:

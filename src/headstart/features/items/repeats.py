@@ -51,10 +51,15 @@ class Repeats(NamedTuple):
         return Repeats(*(max(a - b, 0.0) for a, b in zip(self, other, strict=True)))
 
     @classmethod
-    def of_reward(cls, count: float, total: float, reward: float, error: float | None) -> Repeats:
-        """What a reward of an item adds, of which the task had ``count`` that sum to ``total``."""
+    def of_reward(
+        cls, count: float, total: float, reward: float, error: float | None, weight: float = 1.0
+    ) -> Repeats:
+        """What a reward of an item adds, of which the task had ``count`` that sum to ``total``.
+
+        A reward of any ``weight`` is one repeat.
+        """
         if count:
-            return cls(count / (count + 1.0) * (reward - total / count) ** 2, 1.0)
+            return cls(count / (count + weight) * (reward - total / count) ** 2, 1.0)
         return cls() if error is None else cls(0.0, 0.0, error**2, 1.0)
 
     @property

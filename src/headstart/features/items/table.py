@@ -37,6 +37,7 @@ COLUMN_NAMES = (
 )
 VECTOR = len(COLUMN_NAMES) - RANK  # the first column of the vector
 PRIOR_COUNT = 5.0  # rewards of an average item that every item begins with
+MIN_COUNT = 1e-9  # rewards, up to which an item is not known
 VALUE_UNIT = 0.3  # of q, in standard deviations of rewards
 MIN_SPREAD = 1e-9  # of rewards, in their size: below, they are constant
 
@@ -75,7 +76,7 @@ class RewardSums(NamedTuple):
     @property
     def deviation(self) -> float:
         """The standard deviation of rewards, 0 if they are constant."""
-        if self.rewards < 1:
+        if self.rewards <= 0:
             return 0.0
         square = self.squares / self.rewards
         variance = square - self.mean**2
@@ -136,7 +137,7 @@ class ItemTable:
         Doing so twice is the same as once.
         """
         at = self.places.get(key)
-        if update.weight <= 1e-9:
+        if update.weight <= MIN_COUNT:
             if at is not None:
                 self.counts[at] = self.sums[at] = 0.0
                 self.free.append(self.places.pop(key))

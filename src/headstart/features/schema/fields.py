@@ -234,6 +234,8 @@ def is_missing(value: Any) -> bool:
         return True
     if isinstance(value, (float, np.floating)):
         return bool(value != value)
+    if isinstance(value, Decimal):
+        return value.is_qnan()
     return type(value).__name__ in ("NAType", "NaTType")
 
 

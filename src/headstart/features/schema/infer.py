@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from headstart import checks
 from headstart.errors import InputError
 from headstart.features.conversion import frame_names, is_frame
+from headstart.features.schema.categories import is_encodable
 from headstart.features.schema.fields import Field, is_missing
 from headstart.features.schema.kinds import boolean, category, number, vector
 from headstart.features.schema.schema import Schema, check_name
@@ -236,7 +239,7 @@ def propose_field(name: str, values: Sequence[Any]) -> Proposal:
         share = sum(map(bool, present)) / len(present)
         return boolean(missing=gaps > 0), f"true in {share:.0%}{missing}", constant_note(present)
     if kinds == {"vector"}:
-        lengths = {len(value) if getattr(value, "ndim", 1) else 1 for value in present}
+        lengths = set(map(len, present))
         if len(lengths) > 1:
             return None, "vectors of several lengths", "not used"
         return vector(lengths.pop(), missing=gaps > 0), f"vectors{missing}", ""
@@ -244,6 +247,10 @@ def propose_field(name: str, values: Sequence[Any]) -> Proposal:
         return propose_number(name, present, gaps > 0, missing)
     if kinds == {"text"}:
         return propose_category(present, missing)
+    if kinds == {"vector", "list"}:
+        return None, "vectors", "not all of finite numbers: not used"
+    if kinds == {"time"}:
+        return None, "times", "not used: give numbers made from them, such as the hour or an age"
     summary = f"{' and '.join(sorted(kinds))} mixed" if len(kinds) > 1 else f"{kinds.pop()} values"
     return None, summary, "not used"
 
@@ -253,6 +260,9 @@ def propose_number(name: str, present: Sequence[Any], has_gaps: bool, missing: s
     numbers = np.array([float(value) for value in present])
     summary = f"{numbers.min():.4g} to {numbers.max():.4g}{missing}"
     note, different = constant_note(present), distinct(present)
+    infinite = int(np.isinf(numbers).sum())
+    if infinite:
+        note = f"infinite in {infinite} rows: make these missing"
     whole = all(float(value).is_integer() for value in different)
     if not note and set(map(float, different)) <= {0.0, 1.0}:
         return boolean(missing=has_gaps), summary, ""
@@ -271,6 +281,8 @@ def propose_category(present: Sequence[Any], missing: str) -> Proposal:
     """The field that is proposed for texts."""
     different = distinct(present)
     summary = f"{len(different)} different{missing}"
+    if not all(map(is_encodable, different)):
+        return None, summary, "not used: text that is not valid Unicode"
     if len(different) <= MAX_LISTED:
         return category(*sorted(map(str, different))), summary, constant_note(present)
     note = mostly_numbers(present)
@@ -348,10 +360,10 @@ def as_key(value: Any) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """Whether a value is a boolean, a number, a text, a vector, or of another type."""
+    """Whether a value is a boolean, number, text, time, vector, other list, or of another type."""
     if isinstance(value, (bool, np.bool_)):
         return "boolean"
-    if checks.is_real(value):
+    if isinstance(value, Decimal) or checks.is_real(value):
         try:
             float(value)
         except OverflowError:
@@ -359,8 +371,15 @@ def kind_of(value: Any) -> str:
         return "number"
     if isinstance(value, str):
         return "text"
+    if isinstance(value, datetime.date):
+        return "time"
     if isinstance(value, (list, tuple, np.ndarray)):
-        return "vector"
+        try:
+            return (
+                "vector" if len(checks.finite_array("value", value, "numbers", ndim=1)) else "list"
+            )
+        except InputError:
+            return "list"
     return type(value).__name__
 
 

@@ -220,5 +220,6 @@ def future_rows(items: ItemLedger, own: Columns, encoder: Encoder, intercept: bo
     """The rows of one task that nobody has learned from, each with what the task has met before."""
     fields = own["features"][:, : encoder.width].astype(np.float64)
     table = np.hstack([fields, np.zeros((len(fields), len(COLUMN_NAMES)))])
-    items.write_rounds(own["item"].tolist(), own["reward"].tolist(), table)
+    rewards, weights = own["reward"].tolist(), own["weight"].tolist()
+    items.write_rounds(own["item"].tolist(), rewards, weights, table)
     return Features(table.shape[1], intercept=intercept).transform(table)

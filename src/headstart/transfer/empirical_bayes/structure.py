@@ -20,7 +20,9 @@ MAX_SURE_SIGNAL = 10.0  # times the detection limit, from which on a direction i
 def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> TaskStructure:
     """Eigenvalues with intervals, and the evidence for transfer."""
     if not np.asarray(state.ready).all():
-        return TaskStructure(note="no task has finished yet")
+        if state.task_count < 1:
+            return TaskStructure(note="no task has finished yet")
+        return TaskStructure(note="no finished task has had a reward other than 0")
     values = np.linalg.eigvalsh(state.fit.covariance)[::-1]
     vectors = np.linalg.eigh(symmetric_root(state.fit.covariance))[1]
     information = (vectors * (state.known_squared @ vectors)).sum(-2)[..., ::-1]
