@@ -31,11 +31,16 @@ OPEN_QUOTE = "row has a quote that is not closed in its line"
 class CsvFile(LineFile):
     """A CSV file."""
 
+    is_quoted = True
+
     def find_schema(self, columns: Columns) -> pa.Schema:
         """The types as which columns are read, told from the first rows."""
         self.names, self.mark, self.header_end = read_header(self.text, self.path, columns)
+        body = self.text[self.header_end :]
         try:
-            texts, _ = self.parse(self.text[self.header_end :], text_options(self.names))
+            texts, broken = self.parse(body, text_options(self.names))
+            lines = sum(map(bool, body.splitlines()))
+            self.has_breaks = texts.num_rows + len(broken) < lines
         except pa.ArrowInvalid:  # nothing can be told: numbers, until the rows are read
             texts = pa.table([pa.nulls(0, pa.string())] * len(self.names), self.names)
         roles = {name: role for role, name in columns.roles.items()}
