@@ -136,6 +136,17 @@ def test_a_stray_quote_where_all_text_is_quoted(tmp_path):
     assert sorted(rows.names) == ["t0", "t1", "t2", "t3", "t4"]
 
 
+@pytest.mark.parametrize("quoted", ['"a, b"', '"say ""hi"""', '"ends" here'])
+@pytest.mark.parametrize("stray", ['"t1,none,1.5,1.0', 't1,"none,1.5,1.0', ',"t1,1.5,1.0'])
+def test_a_stray_quote_before_a_row_with_quotes(stray, quoted, tmp_path):
+    rows = [f"t0,{quoted},{number}.5,1.0" for number in range(5)]
+    text = "\n".join(["task,note,reward,x0", *rows, stray, *rows]) + "\n"
+    found = blocks(opened(tmp_path / "log.csv", text.encode(), on_bad_rows="skip"))
+    assert {name for rows in found for name in rows.names} == {"t0"}
+    assert sum(rows.count for rows in found) == 10
+    assert sum(rows.bad.count for rows in found) == 1
+
+
 @pytest.mark.parametrize("column", [0, 2, 4])
 def test_cells_of_several_lines_are_read(column, tmp_path):
     cells = [b"t1", b"1.5", b"7", b"2.0"]

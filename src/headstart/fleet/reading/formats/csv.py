@@ -103,10 +103,9 @@ class CsvFile(LineFile):
         lines = [line for line in text.splitlines() if line]
         closed, unclosed = [], {}
         for number, line in enumerate(lines):
-            try:
-                list(csv.reader([line.decode(errors="replace")], delimiter=self.mark, strict=True))
+            if self.count_cells(line.decode(errors="replace")):
                 closed.append(number)
-            except csv.Error:
+            else:
                 unclosed[number] = OPEN_QUOTE, repr(line[:60].decode(errors="replace"))
         table, broken = self.read(b"\n".join(lines[number] for number in closed), options)
         return table, unclosed | {closed[row]: why for row, why in broken.items()}
@@ -124,12 +123,21 @@ class CsvFile(LineFile):
                 first, *others = lines[before : reader.line_num]
                 before = reader.line_num
                 if others and first.count(self.mark) >= len(self.names) - 1:
-                    cells = csv.reader(others, delimiter=self.mark, quoting=csv.QUOTE_NONE)
-                    if any(len(row) == len(self.names) for row in cells):
-                        return True
+                    for line in others:
+                        if len(self.names) == (self.count_cells(line) or line.count(self.mark) + 1):
+                            return True
         except csv.Error:  # a cell of more than 128 KiB
             return True
         return False
+
+    def count_cells(self, line: str) -> int:
+        """How many cells a line has; 0 where a quote is not closed in it."""
+        reader = csv.reader([line, ""], delimiter=self.mark)
+        try:
+            cells = next(reader)
+        except csv.Error:  # a cell of more than 128 KiB
+            return 0
+        return len(cells) if reader.line_num == 1 else 0
 
     def read(self, text: bytes, options: arrow_csv.ConvertOptions) -> tuple[pa.Table, Broken]:
         """Lines as a table, and those with too many or too few cells."""
