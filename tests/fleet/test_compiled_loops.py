@@ -98,7 +98,7 @@ def test_the_first_tasks_are_the_same_in_any_chunks(monkeypatch):
     order = rng.permutation(300)
     for first in (1, 64, 65, 200, 300):
         for step in (1, 64, 300):
-            tasks = MemoryTasks(3, table, order, pa.nulls(300, pa.large_string()))
+            tasks = MemoryTasks(3, pa.nulls(300, pa.large_string()), table, order)
             tasks.step = step
             tasks.sizes = [min(step, 300 - at) for at in range(0, 300, step)]
             found = sum(tasks.map(total, first=first))

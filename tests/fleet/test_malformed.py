@@ -9,6 +9,7 @@ import pytest
 
 import headstart as hs
 from headstart.fleet import Columns, Logs
+from headstart.fleet.reading.formats import lines
 
 HEADER = b"task,reward,x0,x1\n"
 ROWS = b"".join(b"%d,1.5,%d,2.0\n" % (number % 5, number) for number in range(20))
@@ -135,6 +136,17 @@ def test_a_stray_quote_where_all_text_is_quoted(tmp_path):
     assert sorted(rows.names) == ["t0", "t1", "t2", "t3", "t4"]
 
 
+@pytest.mark.parametrize("quoted", ['"a, b"', '"say ""hi"""', '"ends" here'])
+@pytest.mark.parametrize("stray", ['"t1,none,1.5,1.0', 't1,"none,1.5,1.0', ',"t1,1.5,1.0'])
+def test_a_stray_quote_before_a_row_with_quotes(stray, quoted, tmp_path):
+    rows = [f"t0,{quoted},{number}.5,1.0" for number in range(5)]
+    text = "\n".join(["task,note,reward,x0", *rows, stray, *rows]) + "\n"
+    found = blocks(opened(tmp_path / "log.csv", text.encode(), on_bad_rows="skip"))
+    assert {name for rows in found for name in rows.names} == {"t0"}
+    assert sum(rows.count for rows in found) == 10
+    assert sum(rows.bad.count for rows in found) == 1
+
+
 @pytest.mark.parametrize("column", [0, 2, 4])
 def test_cells_of_several_lines_are_read(column, tmp_path):
     cells = [b"t1", b"1.5", b"7", b"2.0"]
@@ -144,6 +156,21 @@ def test_cells_of_several_lines_are_read(column, tmp_path):
     content = b",".join(names) + b"\n" + (b",".join(cells) + b"\n") * 50
     (rows,) = blocks(opened(tmp_path / "log.csv", content))
     assert (rows.count, rows.bad.count) == (50, 0)
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
+def test_cells_of_several_lines_lie_in_one_piece(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "PIECE", 700)
+    monkeypatch.setattr(lines, "RANGE", 2000)
+    content = HEADER.strip() + b",note\n" + b't1,1.5,7,2.0,"two\nor\nthree, lines"\n' * 200
+    content = gzip.compress(content) if name.endswith("gz") else content
+    found = blocks(opened(tmp_path / name, content))
+    assert len(found) > 5
+    assert sum(rows.count for rows in found) == 200
+    stray = numbered(b't9,1.5,"7,2.0\n', [100, 900])
+    found = blocks(opened(tmp_path / "stray.csv", stray, on_bad_rows="skip"))
+    assert sum(rows.count for rows in found) == 998
+    assert sum(rows.bad.count for rows in found) == 2
 
 
 def test_only_plain_digits_are_numbers(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import time
 from collections.abc import Callable
@@ -189,8 +188,7 @@ def fit_tasks(
         raise refused from None
     if not all(np.isfinite(part).all() for part in (prior.mean, prior.root, prior.noise)):
         raise refused
-    evidence = functools.partial(map, tasks.partition, range(len(tasks.sizes)))
-    return Fitted.of(plan, fit, summary, given, notes, evidence)
+    return Fitted.of(plan, fit, summary, given, notes)
 
 
 def refuse_scales(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from headstart.fleet.reading.rows import BadRows
 from headstart.fleet.reading.stores import Folder, is_url
 from headstart.fleet.summing.shards import Partition
 from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.summing.tasks import TaskPartitions
 from headstart.model.evidence import Evidence, packed_size
 from headstart.rules import Rule
 from headstart.storage import atomic, tensor_file
@@ -123,23 +124,23 @@ class Fitted(NamedTuple):
         summary: ReadSummary,
         given: Evidence,
         column_notes: Iterable[str],
-        evidence: Callable[[], Iterable[Partition]],
     ) -> Fitted:
         """The result of a plan.
 
         Parameters
         ----------
         plan, fit
-            What was to be learned, and what was.
+            What was to be learned, and what was; of tasks in :class:`TaskPartitions`.
         summary, given
             What was read, and the sums of all its rows, of features as the logs have them.
         column_notes
             What is odd about the columns.
-        evidence
-            Gives every task's own evidence.
         """
-        logs, tasks = plan.logs, len(fit.partitions)
-        notes = summary.notes(tasks, float(given.rounds), logs.share)
+        logs, tasks, kept = plan.logs, fit.partitions, None
+        notes = summary.notes(len(tasks), float(given.rounds), logs.share)
+        if plan.keep_bytes:
+            assert isinstance(tasks, TaskPartitions)
+            kept = list(map(tasks.partition, range(len(tasks.sizes))))
         return cls(
             transfer=plan.transfer,
             noise=plan.noise,
@@ -147,13 +148,13 @@ class Fitted(NamedTuple):
             pooled=fit.pooled,
             units=fit.units,
             intercept=logs.intercept,
-            tasks=tasks,
+            tasks=len(tasks),
             rows=summary.rows,
             bad=summary.bad,
             weightless=summary.weightless,
             feature_names=logs.feature_names,
             seconds=0.0,
-            evidence=list(evidence()) if plan.keep_bytes else None,
+            evidence=kept,
             notes=(*notes, *logs.survey.copies, *column_notes),
             reward=plan.reward,
             schema=logs.columns.schema,

@@ -15,12 +15,12 @@ and rows.
 from __future__ import annotations
 
 import contextlib
-import functools
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ import pyarrow as pa
 from headstart.bandit.ledger.items import ItemLedger, new_items
 from headstart.bandit.offline import fitting
 from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks, no_progress
-from headstart.bandit.offline.fitting import TaskRows
+from headstart.bandit.offline.fitting import OneTask, TaskRows
 from headstart.bandit.offline.observation import weighted_sums
 from headstart.bandit.rewards import Binary, RewardModel, reward_model
 from headstart.errors import FileError, InputError
@@ -38,21 +38,26 @@ from headstart.features.items.table import COLUMN_NAMES
 from headstart.features.schema.encoder import Encoder
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.fitted import Fitted, Plan
-from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import hash_ids, id_texts, partition_range, power_of_two
 from headstart.fleet.reading.logs import BLOCK, Logs, Part
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing.shards import Partition, gather_rows, read_run, row_shards, write_run
+from headstart.fleet.summing.shards import (
+    Partition,
+    chunk_tasks,
+    gather_rows,
+    group_by_task,
+    read_run,
+    row_shards,
+    write_run,
+)
 from headstart.fleet.summing.summary import Progress, ReadSummary, column_notes, report_parts
+from headstart.fleet.summing.tasks import DiskTasks, MemoryTasks, write_chunks
 from headstart.model.evidence import Evidence, packed_size
 from headstart.model.prior import Prior
 from headstart.records import Array
-from headstart.storage.atomic import explain_write_errors
 from headstart.transfer import Transfer
-from headstart.transfer.partitions import PartitionList
 from headstart.transfer.pooled_fit import PooledFit
 from headstart.transfer.standardize import Standardization
-from headstart.transfer.task_order import PARTITION_TASKS, ordered_partitions
 
 CLICK_COPIES = 6  # arrays of the size of the features that are made of rows that are read
 SHARDS = 64  # of a run
@@ -68,13 +73,12 @@ def fit_click_logs(plan: Plan, *, workers: int | None, memory: int, progress: Pr
     The rewards of every task are expanded around its posterior in a few passes
     (:mod:`headstart.bandit.offline.click_fit`), so that the order of rows does not matter.
     """
-    logs, intercept = plan.logs, plan.logs.intercept
+    logs, intercept, cores = plan.logs, plan.logs.intercept, workers or os.cpu_count() or 1
     with (
         tempfile.TemporaryDirectory(prefix="headstart-") as folder,
-        job_runner(None, workers) as map_jobs,
+        job_runner(None, cores) as map_jobs,
     ):
-        room = memory // (workers or os.cpu_count() or 1)
-        rows = ClickRows(logs, Path(folder), room, map_jobs, progress)
+        rows = ClickRows(logs, Path(folder), memory // cores, cores, map_jobs, progress)
         summary, given = rows.store()
         notes = column_notes(logs.feature_names, intercept, given, summary.sampled)
         fit = fit_clicks(
@@ -82,25 +86,29 @@ def fit_click_logs(plan: Plan, *, workers: int | None, memory: int, progress: Pr
         )
         rows.report(1.0)
         plan.check_room(len(fit.partitions), logs.width)
-        evidence = functools.partial(task_evidence, rows.ids, fit.partitions)
-        return Fitted.of(plan, fit, summary, given, notes, evidence)
+        return Fitted.of(plan, fit, summary, given, notes)
 
 
 class ClickRows:
     """The rows of logs in temporary files, and the evidence of their tasks in every pass.
 
     Rows are divided into ``ranges`` of hashes of about equal numbers of tasks, a power of two, so
-    that the rows of one range take about ``room`` bytes. ``ids`` are those of the tasks, by
-    partition; the evidence of a pass is in a file beside the rows.
+    that the rows of one range take about ``room`` bytes. The evidence of the latest pass is in
+    files beside the rows, one for each range.
     """
 
     def __init__(
-        self, logs: Logs, folder: Path, room: int, map_jobs: MapJobs, progress: Progress
+        self,
+        logs: Logs,
+        folder: Path,
+        room: int,
+        cores: int,
+        map_jobs: MapJobs,
+        progress: Progress,
     ) -> None:
-        self.logs, self.folder, self.room = logs, folder, room
+        self.logs, self.folder, self.room, self.cores = logs, folder, room, cores
         self.map_jobs, self.progress = map_jobs, progress
         self.runs: list[Path] = []
-        self.ids: list[list[str]] = []
         self.ranges, self.passes = 1, 0
 
     def store(self) -> tuple[ReadSummary, Evidence]:
@@ -131,7 +139,7 @@ class ClickRows:
             features, ids = np.asarray(rows.features), id_texts(rows.ids)
             columns = rows.codes, rows.rewards, weights, features
             runs.append(self.folder / f"{number}-{place}.arrow")
-            with hint_at_room(runs[-1]):
+            with hint_at_room():
                 write_run(runs[-1], row_shards(hash_ids(ids), ids, *columns, SHARDS))
             sums, _ = weighted_sums(features.astype(np.float64), rows.rewards, weights)
             pooled += sums.pack()
@@ -141,51 +149,38 @@ class ClickRows:
         """Report that a share of the passes is done."""
         self.progress("fitting", share, 1.0)
 
-    def expand(self, prior: Prior, units: Standardization | None) -> PartitionList:
-        """The evidence of all tasks, in the order of the hashes of their ids."""
-        ids: list[str] = []
-        path, size = self.folder / f"pass-{self.passes}", packed_size(self.logs.width)
-        jobs = self.map_jobs(self.expand_range, range(self.ranges), prior, units)
-        with path.open("wb") as file:
-            for number, (names, packed) in enumerate(jobs, 1):
-                ids += names
-                with hint_at_room(path):
-                    packed.tofile(file)
-                self.report((self.passes + 0.5 * number / self.ranges) / CLICK_PASSES)
-        with contextlib.suppress(OSError):  # that of the pass before is not needed any more
-            (self.folder / f"pass-{self.passes - 1}").unlink()
+    def expand(self, prior: Prior, units: Standardization | None) -> DiskTasks:
+        """The evidence of all tasks."""
+        files = list[Path]()
+        for path in self.map_jobs(self.expand_range, range(self.ranges), prior, units):
+            files.append(path)
+            self.report((self.passes + 0.5 * len(files) / self.ranges) / CLICK_PASSES)
         self.passes += 1
-        table: Any = np.memmap(path, np.float64, "r", shape=(len(ids), size))
-        pieces = [
-            slice(start, start + PARTITION_TASKS) for start in range(0, len(ids), PARTITION_TASKS)
-        ]
-        self.ids = [ids[piece] for piece in pieces]
-        return PartitionList([table[piece] for piece in pieces], self.logs.width)
+        return DiskTasks(self.logs.width, files, self.cores)
 
-    def expand_range(
-        self, number: int, prior: Prior, units: Standardization | None
-    ) -> tuple[list[str], Array]:
-        """The ids and the packed evidence of the tasks of a range of hashes."""
-        span, dim = partition_range(number, self.ranges), self.logs.width
-        shards = [shard for run in self.runs for shard in read_run(run, *span) if shard.num_rows]
-        if not shards:
-            return [], np.zeros((0, packed_size(dim)))
-        ids = pa.concat_arrays([shard.column("id") for shard in shards]).dictionary_encode()
-        owners = np.array(ids.dictionary.to_pylist(), dtype=object)[as_array(ids.indices)]
-        features, rewards, weights = gather_rows(shards, dim)
-        rows = TaskRows(owners, features.astype(np.float64), rewards, weights, ())
-        tasks = fitting.rows_by_task(rows, 1.0)
-        names = [task.name for task in tasks]
-        partitions, ordered = ordered_partitions(names, expand_tasks(tasks, prior, units), dim)
-        return [name for part in ordered for name in part], np.concatenate(partitions.parts)
+    def expand_range(self, number: int, prior: Prior, units: Standardization | None) -> Path:
+        """Write the evidence of the tasks of a range of hashes into a file, in their order."""
+        path, dim = self.folder / f"range-{number}.arrow", self.logs.width
+        span, step = partition_range(number, self.ranges), chunk_tasks(dim)
+        shards = [shard for run in self.runs for shard in read_run(run, *span)]
+        order, starts, ids = group_by_task(shards)
+        columns = [column[order].astype(np.float64) for column in gather_rows(shards, dim)]
+        tasks = [
+            OneTask("", *(column[low:high] for column in columns))
+            for low, high in itertools.pairwise(starts)
+        ]
+        pieces = (slice(at, at + step) for at in range(0, len(tasks), step))
+        chunks = (Partition(ids[at], expand_tasks(tasks[at], prior, units)) for at in pieces)
+        with hint_at_room():
+            write_chunks(path, chunks)
+        return path
 
 
 @contextlib.contextmanager
-def hint_at_room(path: Path) -> Iterator[None]:
+def hint_at_room() -> Iterator[None]:
     """Say what to do where a temporary file could not be written."""
     try:
-        with explain_write_errors(path):
-            yield
+        yield
     except FileError as error:
         raise FileError(f"{error}: give a folder with more room (TMPDIR)") from error
 
@@ -202,14 +197,6 @@ def evidence_blocks(
         if chosen.count:
             yield chosen, np.ones(chosen.count) if chosen.weights is None else chosen.weights
     summary.parts.append(part.key)
-
-
-def task_evidence(ids: list[list[str]], partitions: Any) -> list[Partition]:
-    """The tasks' ids and evidence, as a fit keeps them."""
-    return [
-        Partition(pa.array(names, pa.large_string()), np.array(partitions.rows(at)))
-        for at, names in enumerate(ids)
-    ]
 
 
 def check_clicks(rewards: Array, logs: Logs) -> None:
@@ -239,7 +226,8 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress) -> Fitted:
         plan.standardize,
         lambda share: progress("fitting", share, 1.0),
     )
-    plan.check_room(len(learned.fit.partitions), learned.rows.contexts.shape[1])
+    names, dim = list(itertools.chain(*learned.ids)), learned.rows.contexts.shape[1]
+    plan.check_room(len(names), dim)
     progress("fitting", 1.0, 1.0)
     fields = Features(logs.dim, intercept=logs.intercept).transform(rows.table)
     given = weighted_sums(fields, rows.rewards, rows.weights)[0]
@@ -249,8 +237,9 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress) -> Fitted:
             "there is no timestamp: what was known of an item at a row follows from the order of "
             "files and rows, which is taken for the order of time"
         )
-    evidence = functools.partial(task_evidence, learned.ids, learned.fit.partitions)
-    fitted = Fitted.of(plan, learned.fit, summary, given, notes, evidence)
+    packed = learned.fit.partitions.slice(0, len(names))
+    tasks = MemoryTasks(dim, pa.array(names, pa.large_string()), packed)
+    fitted = Fitted.of(plan, learned.fit._replace(partitions=tasks), summary, given, notes)
     return fitted._replace(feature_names=encoder.feature_names, items=learned.items)
 
 

@@ -208,7 +208,7 @@ class Reading:
                 self.save()
             self.sums.drop_buffer()
             index = self.sums.index
-            tasks = MemoryTasks(dim, self.sums.table, index.order(), index.ids, self.workers)
+            tasks = MemoryTasks(dim, index.ids, self.sums.table, index.order(), self.workers)
         self.summary.add(self.before)
         return tasks
 

@@ -131,7 +131,7 @@ def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitRe
 def task_partitions(packed: Array, dim: int) -> MemoryTasks:
     """The packed evidence of tasks, for passes over it; their ids do not matter."""
     ids = pa.nulls(len(packed), pa.large_string())
-    return MemoryTasks(dim, np.asarray(packed, np.float64), np.arange(len(packed)), ids)
+    return MemoryTasks(dim, ids, packed)
 
 
 def past_rows(sample: Sample, split: Split | None) -> Places:

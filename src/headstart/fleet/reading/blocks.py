@@ -81,11 +81,11 @@ def to_rows(block: Block, resolved: Resolved, width: int, share: float, lenient:
         items=items,
     )
     unusable, weightless = cells.mask, 0
-    if rows.weights is not None and not rows.weights.all():
+    if rows.weights is not None:
         empty = rows.weights == 0
-        weightless = int((empty if unusable is None else empty & ~unusable).sum())
-        unusable = empty if unusable is None else empty | unusable
-    rows = rows if unusable is None else rows.take(~unusable)
+        weightless = int((empty & ~unusable).sum())
+        unusable = empty | unusable
+    rows = rows.take(~unusable) if unusable.any() else rows
     marks = fingerprints(rows, share)
     return rows._replace(bad=cells.bad, weightless=weightless, fingerprints=marks)
 

@@ -73,7 +73,7 @@ class Cells:
 
     def __init__(self, block: Block, resolved: Resolved) -> None:
         self.block, self.resolved = block, resolved
-        self.mask: Mask | None = None
+        self.mask: Mask = np.zeros(block.table.num_rows, bool)
         self.bad = block.bad
 
     def reject(self, reason: str, mask: Mask, text: Callable[[int], str] | str) -> None:
@@ -92,8 +92,8 @@ class Cells:
             for place in places[:EXAMPLES].tolist()
         ]
         # A row is counted once, however many reasons there are.
-        fresh = len(places) if self.mask is None else int((mask & ~self.mask).sum())
-        self.mask = mask.copy() if self.mask is None else self.mask | mask
+        fresh = int((mask & ~self.mask).sum())
+        self.mask |= mask
         self.bad += BadRows(fresh, {reason: len(places)}, examples)
 
     def column(self, role: str) -> pa.Array:

@@ -28,6 +28,7 @@ from headstart.fleet.reading.arrays import as_array, as_arrow
 from headstart.fleet.reading.hashing import partition_numbers, partition_range
 from headstart.fleet.summing.grams import ADD_ROWS, GROUP_ROWS, Packed, Whole
 from headstart.model.evidence import packed_size
+from headstart.records import Array
 from headstart.storage import atomic
 from headstart.transfer.task_order import Hashes
 
@@ -57,7 +58,7 @@ def row_shards(
         yield pa.RecordBatch.from_pydict(columns | {"features": list_array(features[rows])})
 
 
-def sum_shard(hashes: Hashes, ids: pa.LargeStringArray, packed: Packed) -> pa.RecordBatch:
+def sum_shard(hashes: Hashes, ids: pa.LargeStringArray, packed: Array) -> pa.RecordBatch:
     """A shard of packed sums."""
     columns = {"hash": as_arrow(hashes), "id": ids, "packed": list_array(packed)}
     return pa.RecordBatch.from_pydict(columns)
@@ -135,7 +136,7 @@ class Partition(NamedTuple):
     """Tasks in order, by the hash of their ids, with their packed sums."""
 
     ids: pa.LargeStringArray
-    rows: Packed
+    rows: Array
 
 
 def chunk_tasks(dim: int) -> int:
@@ -162,8 +163,7 @@ def merge_in_chunks(
         return
     rows = [shard for shard in shards if "features" in shard.schema.names]
     sums = [shard for shard in shards if "packed" in shard.schema.names]
-    both = pa.Table.from_batches([shard.select(["hash", "id"]) for shard in (*rows, *sums)])
-    order, starts, ids = group_by_task(both)
+    order, starts, ids = group_by_task([*rows, *sums])
     is_row = order < sum(shard.num_rows for shard in rows)
     row_order, row_starts = order[is_row], np.append(0, np.cumsum(is_row))[starts]
     features, rewards, weights = gather_rows(rows, dim)
@@ -195,10 +195,12 @@ def add_sums(shard: pa.RecordBatch, owners: Whole, low: int, table: Packed) -> N
         table[owners[some] - low] += packed[some]
 
 
-def group_by_task(entries: pa.Table) -> tuple[Whole, Whole, pa.LargeStringArray]:
+def group_by_task(
+    shards: Sequence[pa.RecordBatch],
+) -> tuple[Whole, Whole, pa.LargeStringArray]:
     """Entries in the order of their tasks, where those of each task begin, and the tasks' ids."""
-    hashes = np.concatenate([as_array(part) for part in entries.column("hash").chunks])
-    ids = pa.concat_arrays(entries.column("id").chunks)
+    hashes = np.concatenate([as_array(shard.column("hash")) for shard in shards])
+    ids = pa.concat_arrays([shard.column("id") for shard in shards])
     order: Whole = np.argsort(hashes, kind="stable")
     names = ids.take(as_arrow(order))
     new = np.diff(hashes[order]) != 0
@@ -207,7 +209,7 @@ def group_by_task(entries: pa.Table) -> tuple[Whole, Whole, pa.LargeStringArray]
         order = order_of_tasks(hashes, ids)
         names = ids.take(as_arrow(order))
         differs = as_array(pc.not_equal(names[1:], names[:-1]))
-    heads = np.append(0, np.flatnonzero(new | differs) + 1)
+    heads = np.flatnonzero(np.append(True, new | differs)[: len(order)])
     return order, np.append(heads, len(order)), names.take(as_arrow(heads))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headstart.fleet.reading.arrays import as_arrow, own_array
 from headstart.fleet.reading.hashing import hash_ids, partition_range
-from headstart.fleet.summing.grams import Packed, Whole
+from headstart.fleet.summing.grams import Whole
 from headstart.fleet.summing.shards import (
     Partition,
     chunk_tasks,
@@ -107,22 +107,26 @@ class MemoryTasks(LocalTasks):
     ----------
     dim
         The number of features.
-    table
-        The packed sums of tasks.
+    ids, table
+        The ids and the packed sums of tasks.
     order
-        Which rows of the table are tasks, in their order.
-    ids
-        The ids of the rows of the table.
+        Which rows of the table are tasks, in their order; all of them unless given.
     workers
         How many threads work on them.
     """
 
     def __init__(
-        self, dim: int, table: Packed, order: Whole, ids: pa.LargeStringArray, workers: int = 1
+        self,
+        dim: int,
+        ids: pa.LargeStringArray,
+        table: Array,
+        order: Whole | None = None,
+        workers: int = 1,
     ) -> None:
-        self.order, self.ids, self.table = order, ids, table
+        self.ids, self.table = ids, table
+        self.order: Whole = np.arange(len(table)) if order is None else order
         self.step = chunk_tasks(dim)
-        count = len(order)
+        count = len(self.order)
         sizes = [min(self.step, count - at) for at in range(0, count, self.step)]
         super().__init__(dim, sizes, workers)
 
@@ -139,12 +143,16 @@ def write_partition(
 
     The file is a run of chunks, and is empty where there are no tasks.
     """
-    chunks = merge_runs(runs, dim, *partition_range(partition, count), limit)
-    write_run(path, (sum_shard(hash_ids(ids), ids, rows) for ids, rows in chunks), lasting=True)
+    write_chunks(path, merge_runs(runs, dim, *partition_range(partition, count), limit), True)
+
+
+def write_chunks(path: Path, chunks: Iterable[Partition], lasting: bool = False) -> None:
+    """Write the sums of tasks, some at a time and in their order."""
+    write_run(path, (sum_shard(hash_ids(ids), ids, rows) for ids, rows in chunks), lasting)
 
 
 class DiskTasks(LocalTasks):
-    """Tasks whose sums are in files of :func:`write_partition`: a chunk is read at a time."""
+    """Tasks whose sums are in files of :func:`write_chunks`: a chunk is read at a time."""
 
     def __init__(self, dim: int, files: Sequence[Path], workers: int = 1) -> None:
         sizes, self.places = [], list[tuple[Path, int]]()
@@ -173,15 +181,15 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...]
     units: Standardization | None
 
-    def __call__(self, rows: Packed, dim: int) -> Any:
+    def __call__(self, rows: Array, dim: int) -> Any:
         """The function of some tasks."""
         return self.function(change_units(rows, self.units), dim, *self.arguments)
 
 
-def change_units(rows: Packed, units: Standardization | None) -> Packed:
-    """Packed evidence in units, if there are any; rows that may be written to are changed."""
-    rows = own_array(rows)
-    return rows if units is None else units.packed(rows)
+def change_units(rows: Array, units: Standardization | None) -> Array:
+    """Array evidence in units, if there are any; rows that may be written to are changed."""
+    own = own_array(rows)
+    return own if units is None else units.packed(own)
 
 
 @contextlib.contextmanager

@@ -31,11 +31,16 @@ OPEN_QUOTE = "row has a quote that is not closed in its line"
 class CsvFile(LineFile):
     """A CSV file."""
 
+    is_quoted = True
+
     def find_schema(self, columns: Columns) -> pa.Schema:
         """The types as which columns are read, inferred from the first rows."""
         self.names, self.mark, self.header_end = read_header(self.text, self.path, columns)
+        body = self.text[self.header_end :]
         try:
-            texts, _ = self.parse(self.text[self.header_end :], text_options(self.names))
+            texts, broken = self.parse(body, text_options(self.names))
+            lines = sum(map(bool, body.splitlines()))
+            self.has_breaks = texts.num_rows + len(broken) < lines
         except pa.ArrowInvalid:  # nothing can be inferred: numbers, until the rows are read
             texts = pa.table([pa.nulls(0, pa.string())] * len(self.names), self.names)
         roles = {name: role for role, name in columns.roles.items()}
@@ -98,10 +103,9 @@ class CsvFile(LineFile):
         lines = [line for line in text.splitlines() if line]
         closed, unclosed = [], {}
         for number, line in enumerate(lines):
-            try:
-                list(csv.reader([line.decode(errors="replace")], delimiter=self.mark, strict=True))
+            if self.count_cells(line.decode(errors="replace")):
                 closed.append(number)
-            except csv.Error:
+            else:
                 unclosed[number] = OPEN_QUOTE, repr(line[:60].decode(errors="replace"))
         table, broken = self.read(b"\n".join(lines[number] for number in closed), options)
         return table, unclosed | {closed[row]: why for row, why in broken.items()}
@@ -119,12 +123,21 @@ class CsvFile(LineFile):
                 first, *others = lines[before : reader.line_num]
                 before = reader.line_num
                 if others and first.count(self.mark) >= len(self.names) - 1:
-                    cells = csv.reader(others, delimiter=self.mark, quoting=csv.QUOTE_NONE)
-                    if any(len(row) == len(self.names) for row in cells):
-                        return True
+                    for line in others:
+                        if len(self.names) == (self.count_cells(line) or line.count(self.mark) + 1):
+                            return True
         except csv.Error:  # a cell of more than 128 KiB
             return True
         return False
+
+    def count_cells(self, line: str) -> int:
+        """How many cells a line has; 0 where a quote is not closed in it."""
+        reader = csv.reader([line, ""], delimiter=self.mark)
+        try:
+            cells = next(reader)
+        except csv.Error:  # a cell of more than 128 KiB
+            return 0
+        return len(cells) if reader.line_num == 1 else 0
 
     def read(self, text: bytes, options: arrow_csv.ConvertOptions) -> tuple[pa.Table, Broken]:
         """Lines as a table, and those with too many or too few cells."""

@@ -35,9 +35,11 @@ PLACE = 1000  # rows of a sample that are from one place of the file
 
 
 class LineFile:
-    """A file of lines: parts are ranges of bytes, or all of it where it is compressed."""
+    """A file of lines: parts are ranges of bytes, or all of it where it cannot be divided."""
 
     marked: tuple[str, ...] = ()  # columns of numbers with cells that stand for a missing one
+    is_quoted = False  # whether line breaks may be in quotes
+    has_breaks = False  # whether some are
 
     def __init__(self, source: pa.NativeFile, path: str, columns: Columns, remote: bool) -> None:
         self.source, self.path, self.header_end = source, path, 0
@@ -52,7 +54,7 @@ class LineFile:
     def spans(self, rows: int) -> list[Span]:
         """Ranges of bytes; how many rows they have is not known."""
         size = self.source.size()
-        count = 1 if compression_of(self.path) else -(-size // RANGE)
+        count = -(-size // RANGE) if self.is_seekable else 1
         edges = [size * number // max(count, 1) for number in range(count + 1)]
         return [(start, stop, None) for start, stop in itertools.pairwise(edges) if stop]
 
@@ -62,8 +64,8 @@ class LineFile:
 
     @property
     def is_seekable(self) -> bool:
-        """Whether a sample of rows can be from all of the file."""
-        return not compression_of(self.path)
+        """Whether a row can be found at any place: not if lines may be parts of a row."""
+        return not compression_of(self.path) and not self.has_breaks
 
     def sample_text(self, rows: int) -> bytes:
         """Lines of about so many rows: of places evenly spread over the file if it is seekable."""
@@ -83,7 +85,8 @@ class LineFile:
         """The rows of the lines that begin in a range of bytes, a piece of text at a time."""
         file = self.path if span[0] == 0 else f"{self.path} from byte {span[0]:,}"
         first, skip = 0, self.header_end if span[0] == 0 else 0
-        for text in read_lines(self.source, self.path, *span, min(PIECE, RANGE)):
+        size = min(PIECE, RANGE)
+        for text in read_lines(self.source, self.path, *span, size, self.is_quoted):
             text, skip = text.removeprefix(BYTE_ORDER_MARK)[skip:], 0
             table, invalid, broken = self.convert(text, resolved)
             numbers, bad = None, BadRows()
@@ -110,11 +113,12 @@ class SharedStream:
 
 
 def read_lines(
-    source: pa.NativeFile, path: str, start: int, stop: int, size: int
+    source: pa.NativeFile, path: str, start: int, stop: int, size: int, is_quoted: bool = False
 ) -> Generator[bytes]:
     """The lines that begin in a range of bytes, in pieces of about ``size`` bytes.
 
-    Where the file is compressed, all of its lines.
+    Where the file is compressed, all of its lines. Where line breaks may be in quotes, a piece ends
+    with a row, unless its quotes are not closed soon.
     """
     source.seek(0)
     packed, place, content = compression_of(path), 0, source
@@ -131,6 +135,9 @@ def read_lines(
                 return
             if not text.endswith(b"\n"):
                 text += read_line(stream, path)
+            if is_quoted and text.count(b'"') % 2:
+                left = SAMPLE if packed else min(stop - place - len(text), SAMPLE)
+                text += close_quotes(stream, path, left)
             place += len(text)
             yield text
     finally:
@@ -145,6 +152,17 @@ def read_line(stream: io.BufferedReader, path: str) -> bytes:
             f"a line of {path!r} is longer than {RANGE:,} bytes: is it a file of lines?"
         )
     return line
+
+
+def close_quotes(stream: io.BufferedReader, path: str, most: int) -> bytes:
+    """The lines up to the one in which quotes are closed, of so many bytes at most."""
+    lines = b""
+    while len(lines) < most:
+        line = read_line(stream, path)
+        lines += line
+        if not line or line.count(b'"') % 2:
+            break
+    return lines
 
 
 def convert_cells(
