@@ -64,6 +64,10 @@ class Stream:
         """The same stream from its start."""
         return Stream(self.streams, self.key, self.place)
 
+    def apart(self) -> np.random.Generator:
+        """A generator of random numbers on which no decision depends."""
+        return Streams(self.streams.seed).at(self.key, self.place, stream=1)
+
     def __getattr__(self, name: str) -> Any:
         """A generator's method, of the stream in its present state."""
         if self.generator is None:

@@ -482,3 +482,50 @@ class TestItems:
         for twin, _ in interrupted(bandit, observe, step=29):
             assert self.known(twin) in (before, expected)
         assert self.known(twin) == expected
+
+
+class Meddling(hs.UCB):
+    """A rule that uses the bandit while a task chooses, as a signal handler may."""
+
+    act = None
+
+    def index(self, belief, contexts, rng):
+        act, Meddling.act = Meddling.act, None
+        if act is not None:
+            act()
+        return super().index(belief, contexts, rng)
+
+
+class TestWhileATaskChooses:
+    def begin(self, **settings):
+        bandit = hs.Bandit(DIM, rule=Meddling(), seed=0, **settings)
+        task = bandit.task("a")
+        for at in range(10):
+            task.learn(task.choose(offer(at)), float(at % 3))
+        return bandit, task
+
+    def choose(self, task, act):
+        Meddling.act = staticmethod(act)
+        return task.choose(offer(0))
+
+    def test_a_task_that_is_closed_is_open_again_afterwards(self):
+        _, task = self.begin()
+        choice = self.choose(task, task.close)
+        assert not task.closed
+        assert task.learn(choice, 1.0)
+        assert task.rounds == 11
+
+    def test_a_task_whose_belief_is_evicted_is_cached_again(self):
+        bandit, task = self.begin(cache_size=1)
+        choice = self.choose(task, lambda: bandit.task("b").choose(offer(0)))
+        assert task.learn(choice, 1.0)
+        assert task.rounds == 11
+        assert task.evidence.rounds == 11
+
+    def test_a_task_that_chooses_or_learns_is_refused(self):
+        _, task = self.begin()
+        waiting = task.choose(offer(1))
+        for act in (lambda: task.choose(offer(0)), lambda: task.learn(waiting, 1.0)):
+            with pytest.raises(hs.TaskError, match="while it was choosing"):
+                self.choose(task, act)
+        assert task.rounds == 11

@@ -53,7 +53,7 @@ class RewardModel:
 
     def read(self, reward: Any) -> float:
         """The reward that the model learns from, from one that a user passes; checked."""
-        number = float(reward) if type(reward) in (float, np.float64) else check_reward(reward)
+        number = float(reward) if isinstance(reward, float) else check_reward(reward)
         if not -MAX_VALUE <= number <= MAX_VALUE:
             number = check_reward(reward)
         return -number if self.minimize else number

@@ -239,10 +239,14 @@ class BanditState:
             if rule.bounds is not None:
                 check_bounds(rule, len(rows), allowed, 1 if k is None else k)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
-            prepared_choice = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
-            belief, key = prepared_choice[0], self.stream_key(name, cached)
-            position = number - entry.first_number
-            rng: Any = Stream(self.streams, key, position)
+            ready = ledger.ready_task(entry)
+            if ready is None:
+                prepared_choice = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
+                key = self.stream_key(name, cached)
+            else:
+                prepared_choice, key = (ready.belief, ready.alone, None), ready.stream_key
+            belief = prepared_choice[0]
+            rng: Any = Stream(self.streams, key, number - entry.first_number)
             if k is None:
                 pick = rule.choose(belief, rows, rng, allowed)
             else:
@@ -254,13 +258,18 @@ class BanditState:
                     f"signal handler, or the rule, use the bandit?): choose again"
                 )
             # Nothing can be refused from here on.
-            ledger.record_choice(name, prepared_choice, key, is_frozen, 1 if k is None else k)
+            is_closed = name in ledger.prior_state.closed
+            if ready is not None and entry.cached is ready and not is_closed:  # the usual case
+                ledger.cache.touch(name)
+            else:
+                ledger.record_belief(name, prepared_choice, key, is_frozen)
+            ledger.count_choices(entry, 1 if k is None else k)
             if ledger.items is not None:
                 ledger.count_offer(name, offer.labels, allowed, is_frozen=is_frozen)
-            if self.reader.accept(offer, is_frozen=is_frozen):
+            if self.reader.accept(offer, is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             place = name, number, ledger.entries.epoch
-        decision = Decision(rule, belief, rows, self.seed, key, position, allowed, offer.labels)
+        decision = Decision(rule, belief, rows, rng, allowed, offer.labels)
         if k is None:
             return make_choice(self, decision, pick, offer.contexts, place)
         return make_ranking(self, decision, picks, offer.contexts, place)

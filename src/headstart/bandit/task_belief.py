@@ -100,8 +100,9 @@ def is_refit_due(rewards: int) -> bool:
     >>> [rewards for rewards in range(1, 5000) if is_refit_due(rewards)]
     [1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096]
     """
-    few = rewards <= 256
-    return rewards & (rewards - 1) == 0 and (few or rewards.bit_length() % 2 == 1)
+    if rewards & (rewards - 1):
+        return False
+    return rewards <= 256 or rewards.bit_length() % 2 == 1
 
 
 def refresh_count(count: int) -> int:

@@ -56,11 +56,6 @@ class Features:
         names = self.names
         if type(contexts) is np.ndarray and contexts.dtype is DOUBLE:
             table = np.ascontiguousarray(contexts) if contexts.ndim else contexts
-            # In the usual case one test is enough: NaN and infinities fail it as well.
-            # (np.vdot does not warn where squares overflow, as the method dot does.)
-            usual = table.ndim == 2 and table.shape[1] == self.context_dim and len(table) > 0
-            if usual and (squares := float(np.vdot(table, table))) <= MAX_SQUARES:
-                return table, squares, names
         elif is_frame(contexts):
             table, names = self.from_frame(contexts)
         else:
@@ -72,20 +67,22 @@ class Features:
 
     def read_rows(self, contexts: Any) -> tuple[Array, float, tuple[str, ...] | None, Array]:
         """What :meth:`read` returns, and the contexts as the model sees them."""
-        compiled = loops()
         if (
-            compiled is not None
-            and self.units is None
-            and type(contexts) is np.ndarray
+            type(contexts) is np.ndarray
             and contexts.dtype is DOUBLE
             and contexts.ndim == 2
             and contexts.shape[1] == self.context_dim
-            and contexts.flags.c_contiguous
         ):
-            rows = np.empty((len(contexts), self.dim))
-            squares = compiled.read(contexts, rows)
-            if squares <= MAX_SQUARES and len(rows):
-                return contexts, squares, self.names, rows
+            table, compiled = np.ascontiguousarray(contexts), loops()
+            # In the usual case one test is enough: NaN and infinities fail it as well.
+            # (np.vdot does not warn where squares overflow, as the method dot does.)
+            if compiled is not None and self.units is None:
+                rows = np.empty((len(table), self.dim))
+                squares = compiled.read(table, rows)
+                if squares <= MAX_SQUARES and len(table):
+                    return table, squares, self.names, rows
+            elif (squares := float(np.vdot(table, table))) <= MAX_SQUARES and len(table):
+                return table, squares, self.names, self.transform(table)
         table, squares, names = self.read(contexts)
         return table, squares, names, self.transform(table)
 
@@ -140,11 +137,6 @@ class Features:
         if self.intercept:
             table[..., dim] = 1.0
         return table
-
-    def context_of(self, row: Array, contexts: Array, arm: int) -> Array:
-        """The context of an arm's row, read-only: a copy of the original if it was standardized."""
-        is_original = self.units is None
-        return row[: self.context_dim] if is_original else set_read_only(contexts[arm].copy())
 
     def read_many(self, contexts: Any, tasks: int) -> Array:
         """The contexts of several tasks as a new ``(tasks, K, context_dim)`` array."""

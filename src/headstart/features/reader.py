@@ -96,7 +96,7 @@ class ContextReader:
         self.usual_sizes = sizes.usual(self.features)
 
     def read(
-        self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
+        self, contexts: Any, write_items: ItemWriter | None = None, distinct: bool = True
     ) -> Offer:
         """The contexts of one task, shape ``(K, context_dim)``; with ``distinct``, no id twice."""
         features, labels, has_ids = self.features, None, False
@@ -241,7 +241,7 @@ class ContextReader:
             return not np.count_nonzero(contexts.take(self.unsized, 1))
         return not np.count_nonzero(np.abs(contexts) > self.limits)
 
-    def accept(self, offer: Offer, *, is_frozen: bool) -> bool:
+    def accept(self, offer: Offer, is_frozen: bool) -> bool:
         """Remember an offer that a choice was made from; returns whether the sizes have changed.
 
         As long as learning is frozen, they do not.

@@ -167,8 +167,11 @@ class Belief(BaseBelief):
         if self.mean.ndim == 1:
             if self.noise_ratio == 0.0:
                 return True
-            dof, rounds = self.prior.noise_dof, int(self.rounds)
-            if not 0.0 < dof < ONE_NOISE or rounds & (rounds - 1):
+            dof = self.prior.noise_dof
+            if not 0.0 < dof < ONE_NOISE:
+                return False
+            rounds = int(self.rounds)
+            if rounds & (rounds - 1):
                 return False
             return bool(rounds >= rounds_before_noise(dof, self.dim))
         return bool(np.any(self.rebuild_due()))
@@ -218,9 +221,9 @@ class Belief(BaseBelief):
             g = math.sqrt(1.0 + s)
             gain = root.dot(u)
             away = r - float(x.dot(mean))
-            mean = mean + gain * (away / (1.0 + s))
-            gain *= 1.0 / (g * (1.0 + g))
-            step = gain[:, None].dot(u[None, :])
+            times = gain.dot if gain.dtype is DOUBLE else gain.__mul__  # dot would widen others
+            mean = mean + times(away / (1.0 + s))
+            step = times(1.0 / (g * (1.0 + g)))[:, None].dot(u[None, :])
             root = np.subtract(root, step, step)
         information = self.information + math.log1p(s)
         rounds, square = self.rounds + 1.0, self.square + away * away / (1.0 + s)
@@ -295,7 +298,7 @@ class Belief(BaseBelief):
         """θ̂ and F, where they are in double precision and contiguous."""
         mean, root = self.mean, self.root
         # Double precision has other type objects too, those of arrays made by ctypes for example.
-        if not (mean.dtype is root.dtype is DOUBLE or mean.dtype == root.dtype == DOUBLE):
+        if not mean.dtype == root.dtype == DOUBLE:
             return None
         return (mean, root) if mean.flags.c_contiguous and root.flags.c_contiguous else None
 

@@ -22,6 +22,7 @@ from headstart.rules.clipping import (
     select_by_probability,
 )
 from headstart.rules.ties import (
+    DOUBLE,
     Allowed,
     Rng,
     arm_mask,
@@ -67,20 +68,24 @@ class Indexed(Rule):
         """Pick the arm with the largest index, or with probability ``explore`` any."""
         if self.probability is not None:
             return self.choose_clipped(belief, contexts, rng, allowed)
+        found, noise = None, belief.noise
         if allowed is None and loops() is not None:
-            compiled_choice = self.compiled(belief, contexts, rng)
-            if compiled_choice is not None:
-                arm, top, second, scores = compiled_choice
-                return self.explore_or_break_ties(
-                    arm, top, second, scores, rng, allowed, belief.noise
-                )
-        scores = self.index(belief, contexts, rng)
-        if scores.ndim == 1:  # one decision
+            found = self.compiled(belief, contexts, rng)
+        if found is None:
+            scores = self.index(belief, contexts, rng)
+            if scores.ndim > 1:
+                return self.choose_batch(scores, rng, allowed, noise)
             if allowed is not None:
                 scores = np.where(allowed, scores, -np.inf)
-            arm, top, second = best_two(scores)
-            return self.explore_or_break_ties(arm, top, second, scores, rng, allowed, belief.noise)
-        best = best_arms(scores, allowed, belief.noise)
+            found = *best_two(scores), scores
+        arm, top, second, scores = found
+        if not self.explore and second < top - tie_tolerance(top, noise, scores.dtype):
+            return tuple.__new__(Pick, (arm, top, False))  # in half the time of a call of the class
+        return self.explore_or_break_ties(arm, top, second, scores, rng, allowed, noise)
+
+    def choose_batch(self, scores: Array, rng: Rng, allowed: Allowed, noise: Any) -> Pick:
+        """The decisions of a batch, by the index of every arm."""
+        best = best_arms(scores, allowed, noise)
         if self.explore:
             free = rng.random(best.shape[:-1]) < self.explore
             best = np.where(free[..., None], arm_mask(best, allowed), best)
@@ -236,7 +241,7 @@ def arrays_for_loops(belief: BaseBelief, contexts: Array) -> tuple[Array, Array]
     arrays = belief.loop_arrays()
     if arrays is None or arrays[0].ndim != 1 or contexts.ndim != 2:
         return None
-    return arrays if contexts.dtype == np.float64 and contexts.flags.c_contiguous else None
+    return arrays if contexts.dtype == DOUBLE and contexts.flags.c_contiguous else None
 
 
 def check_confidence(delta: float | None, horizon: int) -> None:

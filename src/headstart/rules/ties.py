@@ -14,7 +14,6 @@ Allowed = Mask | None  # the arms that may be chosen; all of them if None
 Rng: TypeAlias = "np.random.Generator"  # as text: importing numpy.random takes a while
 
 DOUBLE = np.dtype(np.float64)
-MAX_SORTED = 24  # scores that are sorted faster as a list than they are searched as an array
 # 64 × the distance from 1 to the next number, in double and in single precision
 TIE_ULPS, TIE_ULPS_SINGLE = 64 * 2.220446049250313e-16, 64 * 1.1920928955078125e-07
 
@@ -38,10 +37,6 @@ def best_two(scores: Array) -> tuple[int, float, float]:
     >>> best_two(np.array([1.0, 3.0, 2.0]))
     (1, 3.0, 2.0)
     """
-    if 1 < len(scores) <= MAX_SORTED:
-        values = scores.tolist()
-        second, top = sorted(values)[-2:]
-        return values.index(top), top, second
     arm = int(scores.argmax())
     others = scores.copy() if scores.dtype is DOUBLE else scores.astype(np.float64)
     others[arm] = -np.inf

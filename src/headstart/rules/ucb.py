@@ -20,7 +20,7 @@ from headstart.rules.indexed import (
     check_confidence,
     delta_or_default,
 )
-from headstart.rules.ties import Rng
+from headstart.rules.ties import DOUBLE, Rng
 from headstart.theory import radius_with_bias
 
 
@@ -79,9 +79,11 @@ class UCB(Indexed):
 
     def index(self, belief: BaseBelief, contexts: Array, rng: Rng) -> Array:
         """xᵀθ̂ + γ‖x‖_{B⁻¹}."""
-        gamma = self.gamma(belief)
-        index = belief.width(contexts)
-        index *= gamma[..., None] if isinstance(gamma, np.ndarray) else gamma
+        gamma, index = self.gamma(belief), belief.width(contexts)
+        if type(gamma) is float and index.dtype is DOUBLE:
+            index = index.dot(gamma)  # for a number it is faster than the operator
+        else:
+            index *= gamma[..., None] if isinstance(gamma, np.ndarray) else gamma
         index += belief.predict(contexts)
         return index
 

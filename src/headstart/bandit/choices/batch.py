@@ -106,7 +106,8 @@ def choose_many(
             beliefs.append(prepared_choice[0])
             streams.append(Stream(state.streams, key, entry.next_number - entry.first_number))
             numbers.append(entry.next_number)
-            ledger.record_choice(name, prepared_choice, key, is_frozen, count)
+            ledger.record_belief(name, prepared_choice, key, is_frozen)
+            ledger.count_choices(entry, count)
         if k is None:
             picks_by_task = decide_many(rule, beliefs, tables, streams, allowed)
         else:
@@ -116,14 +117,13 @@ def choose_many(
             ]
         for at, name in enumerate(names if offer.labels else ()):
             ledger.count_offer(name, offer.labels[at], allowed[at], is_frozen=is_frozen)
-        if state.reader.accept(offer, is_frozen=is_frozen):
+        if state.reader.accept(offer, is_frozen):
             ledger.set_usual_sizes(state.reader.usual_sizes)
         epoch = ledger.entries.epoch
 
     def ranking(at: int, picks: Sequence[Pick]) -> list[Choice]:
-        random = state.seed, streams[at].key, streams[at].place
         labels = offer.labels and offer.labels[at]
-        decision = Decision(rule, beliefs[at], tables[at], *random, allowed[at], labels)
+        decision = Decision(rule, beliefs[at], tables[at], streams[at], allowed[at], labels)
         return make_ranking(
             state, decision, picks, offer.contexts[at], (names[at], numbers[at], epoch)
         )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headstart.bandit.choices.choice import Choice
-from headstart.random import Streams
-from headstart.records import Array, draft_class
+from headstart.random import Stream
+from headstart.records import Array, draft_class, set_read_only
 from headstart.rules import Pick, Propensities, Rule
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Decision:
     ----------
     rule, belief, table
         The rule, the belief, and the arms as the model sees them.
-    seed, key, position
+    stream
         Where the choice's random numbers come from.
     allowed
         The arms that could be picked; ``None`` for all.
@@ -36,9 +36,7 @@ class Decision:
     rule: Rule
     belief: Any
     table: Array
-    seed: int
-    key: Any
-    position: int
+    stream: Stream
     allowed: Any
     labels: Sequence[Any] | None
     before: Sequence[int] = ()
@@ -49,7 +47,7 @@ class Decision:
 
     def __call__(self) -> Propensities:
         """The propensities. Their random numbers are separate: no decision depends on them."""
-        stream = Streams(self.seed).at(self.key, self.position, stream=1)
+        stream = self.stream.apart()
         if self.before:
             rank = self.rule.rank_propensities
             return rank(self.belief, self.table, stream, self.before, self.allowed)
@@ -89,8 +87,12 @@ def make_choice(
     task, number, epoch = place
     row = decision.table[arm].copy()
     row.setflags(False)  # read-only; the keyword (write=) would take longer than the call
-    context = state.reader.features.context_of(row, contexts, arm)
-    score, label = state.ledger.rewards.score(index), decision.label(arm)
+    features, score = state.reader.features, state.ledger.rewards.score(index)
+    if features.units is None:
+        context = row[: features.context_dim]
+    else:  # as it was given
+        context = set_read_only(contexts[arm].copy())
+    label = decision.labels[arm] if decision.labels else arm
     draft: Any = DRAFT(
         arm, score, task, number, bool(forced), context, state.origin, decision, epoch, label
     )

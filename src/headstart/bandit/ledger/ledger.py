@@ -221,6 +221,16 @@ class Ledger:
             task = cached._replace(belief=belief, alone=alone, other_rewards=others)
         self.changes.commit(*self.cache.steps_to_store(name, task))
 
+    def ready_task(self, entry: TaskEntry) -> CachedTask | None:
+        """A cached task, if nothing has to be computed before it chooses.
+
+        That is its belief, the key of its random streams, and the units of features.
+        """
+        task = entry.cached
+        if task is None or task.stream_key is None or self.prior_state.units_test is not False:
+            return None
+        return task
+
     def prepare_choice(self, name: str, contexts: Array, *, learn_units: bool) -> PreparedChoice:
         """The belief to choose from if these contexts were on offer; changes no task.
 
@@ -236,27 +246,21 @@ class Ledger:
             return *self.compute_belief(name), None
         return cached.belief, cached.alone, offer
 
-    def record_choice(
-        self,
-        name: str,
-        prepared_choice: PreparedChoice,
-        stream_key: Any,
-        is_frozen: bool,
-        count: int = 1,
+    def record_belief(
+        self, name: str, prepared_choice: PreparedChoice, stream_key: Any, is_frozen: bool
     ) -> None:
-        """Count a choice, cache the belief it was made from, and reopen its task if it was closed.
+        """Cache the belief that a choice was made from, and reopen its task if it was closed.
 
-        If the bandit is frozen and the task closed, the ``count`` choices are only counted.
+        Nothing is done with a closed task of a frozen bandit.
         """
         belief, alone, offer = prepared_choice
-        entry, closed = self.entries[name], name in self.prior_state.closed
+        closed = name in self.prior_state.closed
         if offer is not None:
             self.adopt_offer(*offer)
         if not (closed and is_frozen):
             if closed:
                 self.reopen(name)
             self.cache_belief(name, belief, alone, stream_key)
-        self.count_choices(entry, count)
 
     def count_choices(self, entry: TaskEntry, count: int) -> int:
         """Count choices of a task; returns the number of the first."""

@@ -84,7 +84,7 @@ def observe_rounds(
                 note = functools.partial(journal.append_entry, line)
             steps = [] if items is None else [(ledger.set_items, items)]
             add_evidence(ledger, name, evidence, count, rows[weights > 0], steps, place, note)
-        if state.reader.accept(offer, is_frozen=False):
+        if state.reader.accept(offer, False):
             ledger.set_usual_sizes(state.reader.usual_sizes)
         return True
 
