@@ -21,10 +21,7 @@ from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one
 from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import estimate_task_noise
-from headstart.transfer.empirical_bayes.low_rank.ensemble import (
-    average_prior,
-    initial_ensemble,
-)
+from headstart.transfer.empirical_bayes.low_rank.ensemble import average_prior, initial_ensemble
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.low_rank.update import (
     feature_scale,
