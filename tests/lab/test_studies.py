@@ -232,7 +232,7 @@ def test_the_report_says_how_it_was_made(curves):
         "headstart reproduce synthetic --quick --seeds 3 --tasks 8",
         f"3 seeds × 8 tasks × {ROUNDS} rounds",
         "1000–1002",
-        "A quick look",
+        "A quick study",
         np.__version__,
     ):
         assert words in page

@@ -1,6 +1,6 @@
 """Methods and properties that read a bandit without changing it.
 
-They are in a base class of :class:`~headstart.Bandit`.
+A base class of :class:`~headstart.Bandit` holds them.
 """
 
 from __future__ import annotations

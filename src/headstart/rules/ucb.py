@@ -134,7 +134,7 @@ class UCB(Indexed):
         information = getattr(belief, "information", None)
         if information is None:
             raise InputError(
-                f"radius must be a number for a {type(belief).__name__}, which states no bias;  "
+                f"radius must be a number for a {type(belief).__name__}, which states no bias; "
                 f"got {self.radius!r}"
             )
         bias = stated_bias(self.radius, belief.prior)

@@ -129,7 +129,7 @@ class PriorState:
 
     @contextlib.contextmanager
     def temporary_changes(self) -> Iterator[None]:
-        """A context manager that restores the state: the time of an update has an influence."""
+        """A context manager that restores the state, because the time of an update matters."""
         self.changes.finish()
         parts = self.state, dict(self.unfolded), dict(self.removals)
         before = *parts, self.needs_refit, self.removal_count

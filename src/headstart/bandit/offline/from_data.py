@@ -1,6 +1,6 @@
 """Methods of a bandit that learn from data other than its own choices: rows, sums, journals.
 
-They are in a base class of :class:`~headstart.Bandit`.
+A base class of :class:`~headstart.Bandit` holds them.
 """
 
 from __future__ import annotations

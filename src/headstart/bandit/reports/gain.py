@@ -102,7 +102,7 @@ def expected_gain(
     the log's second moments. With C the contexts' covariance and normal contexts, choosing the arm
     that is best under an estimate θ̂ loses, in expectation and for any number K of arms,
 
-        e_K · (√(θᵀCθ) − θᵀCθ̂ / √(θ̂ᵀCθ̂)),        e_K the mean of the largest of K normals,
+        e_K · (√(θᵀCθ) − θᵀCθ̂ / √(θ̂ᵀCθ̂)),        e_K the mean of the largest of K normals.
 
     Choosing at random loses e_K √(θᵀCθ). Its mean over tasks and over the rounds of a task
     is the regret ρ of a way to learn. Three are compared: the learned prior N(m, Σ); one pooled

@@ -44,7 +44,7 @@ DOF_GRID = 2.0 ** np.arange(0.0, 10.1, 0.5)
 LOG_PRIOR = 0.3 * np.log2(DOF_GRID)
 MIN_NOISE_SHARE = 1e-6  # the least s², as a share of the mean square reward
 EXPECTED_NOISE_SHARE = 0.1  # of the mean square reward, that s² is expected to be
-IMAGINARY_RESIDUALS = 5.0  # how many pseudo-residuals there are at first
+PSEUDO_RESIDUALS = 5.0  # how many pseudo-residuals there are at first
 SUFFICIENT_RESIDUALS = 20.0  # real residuals that make these superfluous
 NEWTON_STEPS = 6
 #: Degrees of freedom beyond which a task's noise is known as well as can be computed with: a
@@ -130,13 +130,13 @@ def task_variance(noise: Any, dof: Any, square: Array, residual_dof: Array) -> A
     return (population_dof * scale + square) / (population_dof + residual_dof)
 
 
-def imaginary_residuals(dof: Any, past: Any = 0.0) -> Any:
+def pseudo_residuals(dof: Any, past: Any = 0.0) -> Any:
     """How many pseudo-residuals of the expected size are added to ``dof`` real ones.
 
     Each of the ``past`` tasks is worth a sufficient number.
     """
     real = SUFFICIENT_RESIDUALS + dof + past * SUFFICIENT_RESIDUALS
-    return IMAGINARY_RESIDUALS * (SUFFICIENT_RESIDUALS / real) ** 2
+    return PSEUDO_RESIDUALS * (SUFFICIENT_RESIDUALS / real) ** 2
 
 
 def population_noise(
@@ -151,12 +151,12 @@ def population_noise(
     total_dof = xp.asarray((residuals.weight * residuals.dof).sum(-1))
     count, precision, logs = (xp.asarray(value) for value in past)
     # Tasks shorter than their dimension hardly separate noise from θ: a few pseudo-residuals.
-    imaginary = imaginary_residuals(total_dof, count)
+    pseudo = pseudo_residuals(total_dof, count)
     square = xp.concatenate(
-        [residuals.square, (imaginary * EXPECTED_NOISE_SHARE * usual)[..., None]], -1
+        [residuals.square, (pseudo * EXPECTED_NOISE_SHARE * usual)[..., None]], -1
     )
-    dof = xp.concatenate([residuals.dof, imaginary[..., None]], -1)
-    weight = xp.concatenate([residuals.weight, xp.ones_like(imaginary)[..., None]], -1)
+    dof = xp.concatenate([residuals.dof, pseudo[..., None]], -1)
+    weight = xp.concatenate([residuals.weight, xp.ones_like(pseudo)[..., None]], -1)
     # The unit of the rewards drops out: everything is in terms of the s² to start from.
     unit = xp.maximum(xp.asarray(before), 1e-300)
     square = square[..., None, :] / unit[..., None, None]

@@ -49,7 +49,7 @@ from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
 from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
     EXPECTED_NOISE_SHARE,
     MIN_NOISE_SHARE,
-    imaginary_residuals,
+    pseudo_residuals,
     task_variance,
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
@@ -233,7 +233,7 @@ def noise_from_totals(fit: Fit, totals: PassSums, given: float) -> Any:
     variance: Any = given**2
     if not given:
         usual = totals.energy / np.maximum(totals.rounds, 1e-300)
-        doubt = imaginary_residuals(totals.dof)
+        doubt = pseudo_residuals(totals.dof)
         estimate = (totals.residual + doubt * EXPECTED_NOISE_SHARE * usual) / (totals.dof + doubt)
         least = np.maximum(estimate, MIN_NOISE_SHARE * usual)
         variance = np.where(usual > 0, least, fit.noise_variance)
