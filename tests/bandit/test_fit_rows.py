@@ -215,6 +215,40 @@ def test_values_far_out_of_those_fitted_are_refused_at_once(from_log, standardiz
     task.learn(task.choose([[500.0, 1e5, 1.0, 0.0], [5.0, 1.0, 0.0, 1e9]]), 1.0)
 
 
+@pytest.mark.parametrize("value", [1e9, -1e16])
+@pytest.mark.parametrize("schema", [False, True])
+def test_a_row_far_out_of_all_others_is_refused(schema, value):
+    rows = rows_of(20)
+    rows["x1"] = rows["x1"].copy()
+    rows["x1"][33] = value
+    names = [name for name in rows if name.startswith("x")]
+    fields = {name: hs.number(missing=False) for name in names}
+    bandit = hs.Bandit(hs.Schema(action=fields) if schema else len(names), seed=0)
+    with pytest.raises(hs.InputError, match=r"'x1'.* a million times .* in row 33"):
+        bandit.fit(rows, task="user", reward="reward", weight="weight")
+    assert bandit.report().rounds == 0
+    rows["weight"] = rows["weight"].copy()
+    rows["weight"][33] = 0.0  # then it is left out
+    bandit.fit(rows, task="user", reward="reward", weight="weight")
+
+
+def test_one_large_value_does_not_set_the_unit_of_its_feature():
+    """Of many tasks, which are fitted in few steps."""
+    rng, tasks, rounds = np.random.default_rng(0), 600, 8
+    contexts = rng.normal(size=(tasks, rounds, 2))
+    theta = [1.0, -1.0] + 0.2 * rng.normal(size=(tasks, 2))
+    rewards = np.einsum("nrd,nd->nr", contexts, theta) + 0.1 * rng.normal(size=(tasks, rounds))
+    contexts[3, 4, 1] = 4e5
+    columns = contexts.reshape(-1, 2).T
+    rows = {"x0": columns[0], "x1": columns[1], "r": rewards.ravel()}
+    rows["t"] = np.repeat(np.arange(tasks), rounds)
+    bandit = hs.Bandit(2, seed=0).fit(rows, task="t", reward="r")
+    first, second = (bandit.task("new").predict([row]) for row in ([1.0, 0.0], [0.0, 1.0]))
+    assert [first.mean[0], second.mean[0]] == pytest.approx([1.0, -1.0], abs=0.05)
+    deviations = [(one.upper - one.lower)[0] / 2 / 1.96 for one in (first, second)]
+    assert deviations == pytest.approx([0.2, 0.2], rel=0.25)
+
+
 def test_rows_may_be_dicts_or_an_array_with_names():
     rows = rows_of(12)
     del rows["weight"]

@@ -13,12 +13,12 @@ from headstart.transfer.mixture import transfer as mixture
 from headstart.transfer.partitions import PartitionList
 
 
-def sparse_clicks(rng, tasks=400, rounds=25, dim=4):
+def sparse_clicks(rng, tasks=400, rounds=25, dim=4, rarity=1.0):
     """Tasks of which a quarter have no click at all, and whose features matter alike."""
     told = []
     for _ in range(tasks):
         contexts = np.c_[rng.standard_normal((rounds, dim)), np.ones(rounds)]
-        chance = np.clip(contexts @ [0.03, -0.02, 0.015, 0.0, 0.04], 0.0, 1.0)
+        chance = np.clip(contexts @ [0.03, -0.02, 0.015, 0.0, 0.04], 0.0, 1.0) / rarity
         told.append(hs.Evidence.of(contexts, (rng.random(rounds) < chance).astype(float)))
     return told
 
@@ -49,6 +49,28 @@ class TestSparseClicks:
         rows = np.stack([one.pack() for one in zeros_first])
         listed = transfer.prior(transfer.refit_partitions(PartitionList([rows], dim=5)))
         np.testing.assert_allclose(listed.mean, prior.mean, rtol=1e-6, atol=1e-9)
+
+    @pytest.mark.parametrize("how", ["fold", "refit", "partitions"])
+    @pytest.mark.parametrize(("rarity", "rounds"), [(1.0, 8), (5.0, 25), (25.0, 25)])
+    def test_groups_without_a_click_have_the_noise_of_all(self, rarity, rounds, how):
+        many = 600 if how == "partitions" else 120
+        told = sparse_clicks(np.random.default_rng(1), many, rounds, rarity=rarity)
+        transfer = hs.Mixture(constant=True)
+        if how == "fold":
+            state = transfer.init(5)
+            for one in told:
+                state = transfer.fold(state, one)
+        elif how == "refit":
+            state = transfer.refit(told)
+        else:
+            rows = np.stack([one.pack() for one in told])
+            state = transfer.refit_partitions(PartitionList([rows], dim=5))
+        prior = transfer.prior(state)
+        rate = sum(one.squares for one in told) / (many * rounds)
+        deviation = np.sqrt(rate * (1 - rate))
+        np.testing.assert_allclose(prior.parts.noise, deviation, rtol=0.35)
+        mean = np.exp(prior.log_weights) @ prior.parts.mean[:, -1]
+        assert mean == pytest.approx(rate, abs=2.0 * deviation / np.sqrt(many * rounds))
 
     def test_no_reward_at_all_claims_nothing(self):
         zeros = [hs.Evidence.of(np.eye(2), [0.0, 0.0])] * 5
@@ -101,6 +123,32 @@ class TestNoise:
         others = np.arange(60) % 10 != 9
         assert regret[others].mean() < 1.2 * clean[others].mean()
         assert bandit.prior.noise == pytest.approx(0.2, rel=0.2)
+
+    @pytest.mark.parametrize("kind", [hs.EmpiricalBayes, hs.Mixture])
+    @pytest.mark.parametrize("odd", ["one reward", "noise", "one context"])
+    def test_nor_does_the_very_first_task(self, kind, odd):
+        """Nothing can tell that it is odd, until there are others."""
+        rng, bandit = np.random.default_rng(0), hs.Bandit(4, kind(), seed=0)
+        centre, regrets = np.array([1.0, -1.0, 0.5, 0.0]), []
+        for number in range(16):
+            theta, regret, task = centre + 0.2 * rng.normal(size=4), 0.0, bandit.task(number)
+            for turn in range(15):
+                contexts = rng.normal(size=(4, 4))
+                if odd == "one context" and (number, turn) == (0, 0):
+                    contexts[:, 1] *= 1e10
+                choice = task.choose(contexts)
+                means = contexts @ theta
+                reward = means[choice.arm] + 0.1 * rng.normal()
+                if odd == "noise" and number == 0:
+                    reward += 1e7 * rng.normal()
+                if odd == "one reward" and (number, turn) == (0, 0):
+                    reward = 1e12
+                task.learn(choice, reward)
+                regret += means.max() - means[choice.arm]
+            task.close()
+            regrets.append(regret)
+        assert np.mean(regrets[6:]) < 0.7  # about 0.2 without the first; 20 at random
+        assert bandit.prior.as_gaussian().noise == pytest.approx(0.1, rel=0.3)
 
     def test_a_task_is_as_sure_as_its_own_noise_allows(self):
         loud = np.random.default_rng(5).random(60) < 0.5

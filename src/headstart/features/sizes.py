@@ -17,6 +17,7 @@ MAX_RATIO = 1e6  # of a value and the usual size
 STEADY_RATIO = 10.0  # of sizes that hardly change
 MIN_SIZE = 1e-20  # of a value that is not taken for zero
 ROUNDING = 1e-14  # of the distance and the size of equal values
+SAMPLE_ROWS = 4096  # of a fit, about, that tell the usual distance from the median
 
 
 class FarOutError(InputError):
@@ -190,3 +191,44 @@ class UsualSizes(NamedTuple):
             return MAX_RATIO * usual.min(0)
         steady = has_size[0] * STEADY_RATIO * usual[0]  # the distances from the origin are unknown
         return np.where(has_size.all(0), MAX_RATIO * usual.min(0), steady)
+
+
+def refuse_far_rows(table: Array, features: Features) -> None:
+    """Refuse rows to fit that have a value a million times farther from the median than is usual.
+
+    The sums of a fit would lose what the other rows say of that feature.
+
+    >>> table = np.append(np.arange(20.0), 1e9)[:, None]
+    >>> refuse_far_rows(table, Features(1, ("age",)))
+    Traceback (most recent call last):
+      ...
+    headstart.features.sizes.FarOutError: column 0 ('age') must be within a million times ...
+    """
+    sample = table[:: max(1, len(table) // SAMPLE_ROWS)]
+    for column in range(table.shape[1]):
+        values = table[:, column]
+        middle, usual = typical_distance(sample[:, column])
+        if np.isnan(usual) and len(sample) < len(values):  # it hardly varies
+            middle, usual = typical_distance(values)
+        ends = int(values.argmin()), int(values.argmax())
+        row = max(ends, key=lambda at: abs(values[at] - middle))
+        if abs(values[row] - middle) > MAX_RATIO * usual:
+            label = features.column_label(column)
+            error = FarOutError(
+                f"column {label} must be within a million times the usual distance ({usual:.3g}) "
+                f"from its median ({middle:.3g}); got {values[row]:g} in row {row}: repair the "
+                f"row, or leave it out"
+            )
+            error.row = row
+            raise error
+
+
+def typical_distance(values: Array) -> tuple[float, float]:
+    """The median, and the median distance from it of the values that differ from it.
+
+    NaN where fewer than :data:`MIN_COUNT` differ.
+    """
+    middle = float(np.median(values))
+    away = np.abs(values - middle)
+    away = away[away > max(MIN_SIZE, ROUNDING * abs(middle))]
+    return middle, float(np.median(away)) if len(away) >= MIN_COUNT else np.nan

@@ -14,6 +14,13 @@ from headstart.errors import InputError
 from headstart.model.evidence import Evidence, packed_size
 from headstart.records import Array
 from headstart.transfer.base import Transfer
+from headstart.transfer.empirical_bayes.refits.passes import SUBSET_TASKS
+from headstart.transfer.empirical_bayes.tasks import Tasks
+from headstart.transfer.empirical_bayes.units import (
+    OUTLIER_FACTOR,
+    location_and_scale,
+    pooled_moments,
+)
 from headstart.transfer.partitions import Partitions
 from headstart.transfer.standardize import Standardization
 
@@ -98,10 +105,29 @@ def fit_standardized(
     """
     units = None
     if standardize:
-        units = Standardization.of(pooled, constant=partitions.dim - 1 if intercept else None)
+        units = usual_units(partitions, pooled, intercept)
         partitions, pooled = partitions.in_units(units), units.evidence(pooled)
     if len(partitions) == 1 and not refits_lone_task:
         state = transfer.fold(transfer.init(partitions.dim, noise), pooled)
     else:
         state = transfer.refit_partitions(partitions, noise)
     return PooledFit(state, pooled, units, partitions)
+
+
+def usual_units(partitions: Partitions, pooled: Evidence, intercept: bool) -> Standardization:
+    """The mean and the standard deviation of every feature.
+
+    They are those of all rows, or where a few tasks have values so far out that they make up the
+    variance, those of ordinary tasks. Otherwise the coefficients of the others would be too large
+    for the few steps of a fit.
+    """
+    units = Standardization.of(pooled, constant=partitions.dim - 1 if intercept else None)
+    rows = partitions.slice(0, min(len(partitions), SUBSET_TASKS))
+    tasks = Tasks.from_batch(Evidence.unpack(rows, partitions.dim))
+    first, second = pooled_moments(tasks, intercept)
+    shift, inverse = location_and_scale(first, second, intercept)
+    far = (inverse * units.scale) ** 2 > OUTLIER_FACTOR
+    if intercept:
+        far[-1] = False
+    scale = np.where(far, 1.0 / np.where(far, inverse, 1.0), units.scale)
+    return units._replace(shift=np.where(far, shift, units.shift), scale=scale)

@@ -32,6 +32,7 @@ from headstart.features.conversion import (
 )
 from headstart.features.reader import ContextReader
 from headstart.features.schema.encoder import Encoder
+from headstart.features.sizes import refuse_far_rows
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array
@@ -260,6 +261,7 @@ def read_rows(
         is_schema = isinstance(reader.encoder, Encoder)
         given = columns.without(others) if is_schema else columns.rest(others)
         table = reader.encode(given, writer, distinct=False)[0].table
+        check_sizes(table, values[1], features)
         return TaskRows(ids, features.transform(table), *values, features.names or ())
     if feature_names is None:
         feature_names = [name for name in columns.columns if name not in others]
@@ -283,13 +285,17 @@ def read_rows(
     features = dataclasses.replace(features, names=names)
     table = np.column_stack([columns.feature(name) for name in names])
     features.check(table)
-    return TaskRows(
-        ids,
-        features.transform(table),
-        rewards,
-        read_weights(weights, len(ids)),
-        names,
-    )
+    weights = read_weights(weights, len(ids))
+    check_sizes(table, weights, features)
+    return TaskRows(ids, features.transform(table), rewards, weights, names)
+
+
+def check_sizes(table: Array, weights: Array, features: Features) -> None:
+    """Refuse rows that count and have a value far out of the usual ones."""
+    counts = weights > 0
+    if not counts.all():  # other rows are left out
+        table = np.where(counts[:, None], table, table[counts.argmax()])
+    refuse_far_rows(table, features)
 
 
 class OneTask(NamedTuple):

@@ -120,10 +120,15 @@ def effective_rank(root: Array, gram: Array) -> float | None:
     >>> import numpy as np
     >>> round(effective_rank(np.eye(3), np.diag([1.0, 1.0, 0.0])), 6)
     2.0
+    >>> round(effective_rank(1e80 * np.eye(3), np.eye(3)), 6)
+    3.0
     """
     spread = root.T @ gram @ root
-    squares = float((spread**2).sum())
-    return float(spread.trace()) ** 2 / squares if squares > 0.0 else None
+    largest = float(abs(spread).max())
+    if not largest > 0.0:
+        return None
+    spread = spread / largest  # squares of its entries may overflow
+    return float(spread.trace()) ** 2 / float((spread**2).sum())
 
 
 def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:

@@ -141,6 +141,7 @@ class GroupFit(Record):
                 mixture.size(count),
                 constant=constant,
                 free_intercept=free_intercept,
+                are_groups=True,
             )
             mixture = mixture.with_fit(fit, count)
         assert sums is not None
@@ -152,18 +153,8 @@ class GroupFit(Record):
         return float(each.sum() / count.sum() / self.fit.mean.shape[-1])
 
     def with_fit(self, fit: Fit, count: Array) -> GroupFit:
-        """The mixture with other populations: one noise for all, and weights by their tasks."""
-        share = count / count.sum()
-        noise, dof = (
-            value
-            if (value == value[0]).all()
-            else np.full(len(count), np.exp(share @ np.log(value)))
-            for value in (np.asarray(fit.noise_variance), np.asarray(fit.dof))
-        )
-        return self.replace(
-            fit=fit.replace(noise_variance=noise, dof=dof),
-            log_weights=np.log((count + 1.0) / (count + 1.0).sum()),
-        )
+        """The mixture with other populations, and weights by their tasks."""
+        return self.replace(fit=fit, log_weights=np.log((count + 1.0) / (count + 1.0).sum()))
 
     def with_roots(self, sums: StepSums) -> GroupFit:
         """The mixture with what other strengths would give."""

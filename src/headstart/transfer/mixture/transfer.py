@@ -16,15 +16,19 @@ from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
-from headstart.records import Array, Record
+from headstart.records import Array, Record, combine
 from headstart.transfer.base import TaskStructure, checked_evidence
 from headstart.transfer.empirical_bayes.base import StandardizedTransfer
-from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.population import (
+    Fit,
+    is_far_larger,
+)
 from headstart.transfer.empirical_bayes.overflow import largest_size, warn_of_overflow
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.passes import (
     FEW_STEPS,
     Passes,
+    noise_from_totals,
     past_from_totals,
     step_from_totals,
 )
@@ -196,6 +200,8 @@ class Mixture(StandardizedTransfer):
         restarts = doubled and bool(np.all(state.fits[0].past.count == 0))
         steps = 6 if len(tasks) <= FEW_TASKS else 2
         guess, largest = Fit.initial(tasks, state.known_noise)[0], float(largest_size(state))
+        # Fits that began with an odd task begin anew.
+        begins = state.fitted_count <= FEW_TASKS and is_far_larger(state.fits[0].fit, tasks).all()
         fits: list[GroupFit] = []
         overflows = False
         noisy = functools.partial(
@@ -214,7 +220,7 @@ class Mixture(StandardizedTransfer):
                 free_intercept=self.free_intercept,
             )
             anew = fit.replace(fit=guess.repeat(fit.groups))
-            starts = [fit, anew] if state.fitted_count else [anew]
+            starts = [anew] if begins or not state.fitted_count else [fit, anew]
             best = first_sound_fit(functools.partial(improve, steps=steps), starts, largest)
             overflows |= best is None
             best = first_guess(fit, guess) if best is None else best
@@ -272,6 +278,9 @@ class Mixture(StandardizedTransfer):
             fit, sums = step_from_totals(
                 before.fit, totals, strengths, state.known_noise, size, self.has_level
             )
+            together = combine(lambda part: part.sum(0), totals)
+            noise = noise_from_totals(fit, together, state.known_noise)
+            fit = fit.replace(noise_variance=np.full(mixture.groups, noise))
             mixture = before.with_fit(fit, totals.count)
         before = before.replace(past=past_from_totals(before.fit, totals))
         past = before.past.subtract(before.fit, before.assign(state.tasks), self.constant)

@@ -29,10 +29,14 @@ import numpy as np
 
 from headstart.arrays import array_namespace, float_if_scalar, matvec, repeat, trace, transpose
 from headstart.model.prior import symmetric_root
-from headstart.records import Array, select
+from headstart.records import Array, combine, select
 from headstart.small_matrices import eigh, spd_inverse, sum_of_products, symmetric_matvec
 from headstart.transfer.empirical_bayes.full_covariance.past import Past
-from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.population import (
+    FAR_LARGER,
+    Fit,
+    lower_median,
+)
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     noise_variances,
     posteriors,
@@ -73,6 +77,7 @@ def scoring_step(
     even: bool = True,
     keep_noise: Any = False,
     free_intercept: bool = False,
+    are_groups: bool = False,
 ) -> tuple[Fit, StepSums, Tasks]:
     """One scoring step for μ, Σ and, unless ``noise`` gives R, for the tasks' noise.
 
@@ -80,7 +85,8 @@ def scoring_step(
     ``even`` say what the regularising tasks are like (:func:`regularisation_target`); ``constant``
     says that the last feature is the intercept, and ``free_intercept`` that its mean is not shrunk
     with the others. Where ``keep_noise`` holds, which may be for some elements of a batch, the
-    noise stays as it was.
+    noise stays as it was. With ``are_groups`` the batch are groups that share out the tasks, and
+    have one noise.
     """
     xp = array_namespace(tasks.gram)
     dim = fit.mean.shape[-1]
@@ -129,10 +135,11 @@ def scoring_step(
         new = new.replace(noise_variance=float_if_scalar(xp.full(fit.mean.shape[:-1], noise**2)))
     elif residuals and not (xp is np and np.all(keep_noise)):
         square, free = (xp.concatenate(parts, -1) for parts in zip(*residuals, strict=True))
+        noise_fit = fit_noise_of_groups if are_groups else fit_noise
         new, tasks = select(
             xp.asarray(keep_noise),
             (new, tasks),
-            fit_noise(new, tasks, past, square, free, constant),
+            noise_fit(new, tasks, past, square, free, constant),
         )
     return new, sums, tasks
 
@@ -149,6 +156,27 @@ def fit_noise(
     variance, noise_dof = population_noise(usable, past_sums, typical, fit.noise_variance)
     own = task_variance(variance, noise_dof, usable.square, usable.dof)
     return fit.replace(noise_variance=variance, dof=noise_dof), tasks.replace(noise_variance=own)
+
+
+def fit_noise_of_groups(
+    fit: Fit, tasks: Tasks, past: Past, square: Array, dof: Array, constant: bool = False
+) -> tuple[Fit, Tasks]:
+    """What :func:`fit_noise` returns, from the tasks of all groups together.
+
+    A group of users without a click would have no noise of its own.
+    """
+    weight = tasks.weight.sum(-2)
+    share = tasks.weight / np.maximum(weight, 1e-300)
+    one, tasks = fit_noise(
+        combine(lambda part: np.asarray(part)[0], fit),
+        tasks.replace(weight=weight),
+        combine(lambda part: np.asarray(part).sum(0), past),
+        (share * square).sum(-2),
+        (share * dof).sum(-2),
+        constant,
+    )
+    alike = np.ones(len(fit.mean))
+    return fit.replace(noise_variance=alike * one.noise_variance, dof=alike * one.dof), tasks
 
 
 def scoring_steps(
@@ -197,9 +225,14 @@ def feature_variances(
 
 
 def typical_square(fit: Fit, tasks: Tasks) -> Array:
-    """The mean square reward, tasks weighted by their precision: an outlier counts little."""
+    """The mean square reward, tasks weighted by their precision: an outlier counts little.
+
+    A task whose rewards are far larger than those of most tasks does not count.
+    """
     xp = array_namespace(tasks.gram)
-    share = tasks.weight / noise_variances(fit, tasks)
+    size = tasks.squares / xp.maximum(tasks.rounds, 1e-300)
+    usual = lower_median(size, (size > 0) & (tasks.weight > 0))
+    share = tasks.weight / noise_variances(fit, tasks) * (size <= FAR_LARGER * usual)
     rounds = (share * tasks.rounds).sum(-1)
     return (share * tasks.squares).sum(-1) / xp.maximum(rounds, 1e-300)
 

@@ -28,6 +28,7 @@ INITIAL_FIT_TASKS = 64  # tasks that a first guess is made from, at most
 LARGE_SHARE = 0.1  # of tasks whose rewards are large, by which others may be rounding
 ROUNDING_SHARE = 1e-12  # of the mean square reward of these tasks: below, rewards are rounding
 MAX_LOG_RATIO = math.log(1e6)  # of the variances that a first guess is made from, to their median
+FAR_LARGER = 1e4  # a mean square, than that of most tasks
 INITIAL_DOF = 128.0  # how alike the tasks' noise is taken to be before there are tasks
 
 
@@ -64,8 +65,9 @@ class Fit(Record):
         """
         xp = array_namespace(tasks.gram)
         size = xp.where(tasks.weight > 0, tasks.squares / xp.maximum(tasks.rounds, 1e-300), 0.0)
-        rank = size.shape[-1] - 1 - ((size > 0).sum(-1, keepdims=True) * LARGE_SHARE).astype(int)
-        large = xp.take_along_axis(xp.sort(size, axis=-1), rank, -1)
+        many = (size > 0).sum(-1, keepdims=True)
+        above = xp.maximum((many * LARGE_SHARE).astype(int), many > 2)  # one may be odd
+        large = xp.take_along_axis(xp.sort(size, axis=-1), size.shape[-1] - 1 - above, -1)
         informative = (size > 0) & (size >= ROUNDING_SHARE * large)
         order = stable_argsort(~informative)[..., :INITIAL_FIT_TASKS]
         first = tasks.take(order)
@@ -138,6 +140,33 @@ def robust_geometric_mean(values: Array, counts: Array) -> Array:
     held = xp.clip(logs, middle - MAX_LOG_RATIO, middle + MAX_LOG_RATIO)
     mean: Array = xp.exp((counts / number * xp.where(counts, held, 0.0)).sum(-1))
     return mean
+
+
+def lower_median(values: Array, counts: Array) -> Array:
+    """The lower median of the values that count, with the last axis kept; ∞ if there are none.
+
+    >>> lower_median(np.array([3.0, 1.0, 2.0, 0.0]), np.array([True, True, True, False]))
+    array([2.])
+    """
+    xp = array_namespace(values)
+    if not values.shape[-1]:
+        return xp.full((*values.shape[:-1], 1), xp.inf)
+    ranked = xp.sort(xp.where(counts, values, xp.inf), axis=-1)
+    middle = xp.maximum(counts.sum(-1, keepdims=True) - 1, 0) // 2
+    return xp.asarray(xp.take_along_axis(ranked, middle, -1))
+
+
+def is_far_larger(fit: Fit, tasks: Tasks) -> Any:
+    """Whether θ is far larger in a fit than in most of several tasks.
+
+    The fit then began with a task that was odd, and would take very many steps to recover.
+    """
+    xp = array_namespace(tasks.gram)
+    reach = trace(tasks.gram) / fit.mean.shape[-1]
+    counts = (tasks.weight > 0) & (tasks.squares > 0) & (reach > 0)
+    size = tasks.squares / xp.where(counts, reach, 1.0)
+    usual = lower_median(size, counts)[..., 0]
+    return (counts.sum(-1) > 1) & (fit.mean_square > FAR_LARGER * usual)
 
 
 def begin_fit(fit: Fit, ready: Any, tasks: Tasks, known_noise: float) -> tuple[Fit, Any]:
