@@ -63,6 +63,17 @@ def test_the_prior_is_that_of_the_same_rows_in_memory(frame, logs):
     assert (fitted.tasks, fitted.rows, fitted.reward) == (60, 2400, "binary")
 
 
+def test_tasks_are_expanded_some_at_a_time_however_much_memory_there_is(logs, monkeypatch):
+    opened, shares = Logs(logs, Columns("user", "click", "x*")), []
+    want = fit(opened, reward="binary").prior
+    monkeypatch.setattr("headstart.fleet.row_fit.RANGE_ROWS", 300)
+    note = lambda what, done, total: what == "fitting" and shares.append(done / total)  # noqa: E731
+    found = fit(opened, reward="binary", progress=note).prior
+    assert len(shares) > 4 * 8
+    np.testing.assert_allclose(found.mean, want.mean, rtol=1e-9)
+    np.testing.assert_allclose(found.covariance, want.covariance, rtol=1e-9)
+
+
 def test_the_command_writes_a_bandit_that_predicts_probabilities(headstart, logs, tmp_path):
     out = tmp_path / "prior.headstart"
     shown = headstart("fit", logs, *WORDS, "--out", out, "--keep-tasks", "--json")

@@ -60,6 +60,14 @@ def candidates(seed, count):
     return low, found
 
 
+def test_a_covariance_that_a_step_has_left_indefinite_has_densities():
+    low, _ = candidates(0, 12)
+    low = low.replace(covariance=low.covariance - 2.0 * np.trace(low.covariance) * np.eye(4))
+    task = hs.Evidence.of(np.eye(4), np.ones(4))
+    with np.errstate(all="raise"):
+        assert np.isfinite(low_rank_likelihoods(low, 12.0, 0.5, task)).all()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_average_has_the_moments_of_the_mixture(seed):
     low, found = candidates(seed, 12.0)

@@ -3,8 +3,7 @@
 *Rewards of 0 and 1.* The sums of a logistic model depend on the beliefs that rewards are expanded
 around, so one pass over the rows is not enough, as it is for a linear model. Rows are read once,
 and every block of a log becomes a run (:mod:`headstart.fleet.summing.shards`) in a temporary file.
-In every pass the tasks of a range of hashes are read, and expanded by several threads; ranges are
-as small as memory asks for.
+In every pass the tasks of ranges of hashes are read, and expanded by several threads.
 
 *Items by their ids.* Rows are kept in memory and learned from in their order: what is known of an
 item at a row is what the rows before it have shown, as in :meth:`headstart.Bandit.fit`. With a
@@ -61,6 +60,7 @@ from headstart.transfer.standardize import Standardization
 
 CLICK_COPIES = 6  # arrays of the size of the features that are made of rows that are read
 SHARDS = 64  # of a run
+RANGE_ROWS = 1 << 15  # that are expanded at a time, about: after them an interrupt is heard
 ITEM_COPIES = 5  # arrays of the size of all features that there are at a time
 OVERHEAD = 1000  # bytes of what is kept of a row beside its features
 
@@ -93,8 +93,8 @@ class ClickRows:
     """The rows of logs in temporary files, and the evidence of their tasks in every pass.
 
     Rows are divided into ``ranges`` of hashes of about equal numbers of tasks, a power of two, so
-    that the rows of one range take about ``room`` bytes. The evidence of the latest pass is in
-    files beside the rows, one for each range.
+    that the rows of one range take about ``room`` bytes or less, and that threads share them. The
+    evidence of the latest pass is in files beside the rows, one for each range.
     """
 
     def __init__(
@@ -123,7 +123,8 @@ class ClickRows:
         if not self.runs:
             raise summary.nothing(self.logs.columns)
         needed = CLICK_COPIES * 8 * self.logs.width * summary.rows
-        self.ranges = power_of_two(needed / max(self.room, 1))
+        few = min(power_of_two(summary.rows / RANGE_ROWS), SHARDS)  # more would read shards twice
+        self.ranges = max(power_of_two(needed / max(self.room, 1)), few)
         return summary, Evidence.unpack(pooled, self.logs.width)
 
     def store_part(self, job: tuple[int, Part]) -> tuple[list[Path], ReadSummary, Array]:

@@ -116,9 +116,9 @@ def low_rank_likelihoods(low: LowRank, count: Any, variance: Any, evidence: Evid
     across = low.scale[..., :, None] * low.scale[..., None, :]
     gram = across * evidence.gram
     values, vectors = eigh(low.covariance)
+    values = xp.maximum(values, 0.0)[..., None, :]  # a step that leaves out a task may overshoot
     shares = shrink_shares(count, dim)[..., :, None]
-    isotropic = values.mean(-1)[..., None, None]
-    half = xp.sqrt((1.0 - shares) * xp.maximum(values, 0.0)[..., None, :] + shares * isotropic)
+    half = xp.sqrt((1.0 - shares) * values + shares * values.mean(-1, keepdims=True))
     pulled = matvec(gram, low.mean)
     surprise = (moment - pulled) / noise[..., None]
     offset = (low.mean * (2.0 * moment - pulled)).sum(-1) / (2.0 * noise)
