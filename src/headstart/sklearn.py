@@ -118,7 +118,8 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             The id of the task of each row, text or whole numbers. Without it, all rows are one
             task.
         sample_weight : array_like of shape (n_samples,), optional
-            Weights: a row of weight w counts as w rows.
+            Weights: a row of weight w counts as w equal rows. Where weights say how precise the
+            rows are, divide them by their average.
         """
         transfer = EmpiricalBayes() if self.transfer is None else self.transfer
         if not isinstance(transfer, Transfer):

@@ -101,16 +101,18 @@ def test_averages_of_many_ratings_say_more_of_items_than_single_ones():
     rng, errors = np.random.default_rng(0), []
     rows = []
     for user in range(40):
-        for item in rng.choice(40, 4, replace=False).tolist():
-            count = int(rng.integers(20, 200))
-            stars = VALUES[item] + 2.0 * rng.normal() / np.sqrt(count)
+        for item in rng.choice(40, 8, replace=False).tolist():
+            count = float(rng.integers(1, 100))
+            stars = VALUES[item] + 3.0 * rng.normal() / np.sqrt(count)
             rows.append({"user": user, "id": item, "stars": stars, "n": count})
-    for weight in ("n", None):
-        bandit = hs.Bandit(hs.Schema(identity=True, ignore=["n"]), seed=0)
+    for weight, noise in (("n", 3.0), (None, "auto")):
+        bandit = hs.Bandit(hs.Schema(identity=True, ignore=["n"]), noise=noise, seed=0)
         bandit.fit(rows, task="user", reward="stars", weight=weight)
-        mean = bandit.task("new").predict(actions=list(range(40))).mean
-        errors.append(np.sqrt(np.mean((mean - VALUES) ** 2)))
-    assert errors[0] < 0.8 * errors[1]
+        found = bandit.task("new").predict(actions=list(range(40)), level=0.9)
+        errors.append(np.sqrt(np.mean((found.mean - VALUES) ** 2)))
+        if weight:
+            assert np.mean((found.lower < VALUES) & (found.upper > VALUES)) > 0.8
+    assert errors[0] < 0.75 * errors[1]
 
 
 def test_tiny_and_huge_weights_of_items_are_saved(tmp_path):

@@ -453,7 +453,8 @@ class TestHostileSchemas:
     def test_thousands_of_fields_take_no_time(self):
         action = {f"x{number}": {"type": "number"} for number in range(20_000)}
         start = time.perf_counter()
-        schema = hs.Schema.from_dict({"headstart_schema": 1, "action": action})
+        with pytest.warns(UserWarning, match="40,000 columns"):
+            schema = hs.Schema.from_dict({"headstart_schema": 1, "action": action})
         assert schema.width == 40_000
         assert time.perf_counter() - start < 4.0
 
@@ -483,6 +484,25 @@ def test_vectors_may_be_missing_in_columns_of_arrays():
     column = polars.Series("look", [[1.0, 2.0], None], dtype=polars.Array(polars.Float64, 2))
     table = Encoder(schema).encode(None, polars.DataFrame([column])).table
     np.testing.assert_array_equal(table, [[1.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"action": {"brand": hs.category(*map(str, range(2000)))}}, "2,001 of them for 'brand'"),
+        (
+            {
+                "context": {"city": hs.category(buckets=64)},
+                "action": {"brand": hs.category(buckets=64)},
+                "crosses": "all",
+            },
+            "4,225 of them for 'city × brand'",
+        ),
+    ],
+)
+def test_schemas_of_many_columns_warn(fields, name):
+    with pytest.warns(UserWarning, match=name):
+        hs.Schema(**fields)
 
 
 def test_numbers_that_are_written_as_text_are_noted():

@@ -214,7 +214,9 @@ class Task:
         rewards : array_like of shape (n,)
             The reward of each round.
         weight : float, or array_like of shape (n,), optional
-            How often each round counts: 1 unless given. A round of weight 0 is left out.
+            How often each round counts: 1 unless given. A round of weight w counts as w equal ones;
+            for averages of n rewards the bandit needs the ``noise``. A round of weight 0 is left
+            out.
         context : dict, optional
             With a schema, the fields of the context, if they are the same in all rounds.
         journal : Journal, optional

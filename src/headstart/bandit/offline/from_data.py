@@ -64,7 +64,8 @@ class BanditFromData(BanditQueries):
         task, reward : str
             The columns of the tasks' ids and of the rewards.
         weight : str, optional
-            The column of the weights: a row of weight w counts as w rows.
+            The column of the weights: a row of weight w counts as w equal rows. For averages of n
+            rewards give ``noise`` too, or weights whose average is 1.
         features : sequence of str, optional
             The columns of the features, in the order that arrays will have; by default all other
             columns. With a schema, its fields are used.

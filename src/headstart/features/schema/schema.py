@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headstart.features.schema.infer import Review
 
 FORMAT_VERSION = 1  # of the JSON
+MANY_COLUMNS = 1000  # from which on a bandit takes hundreds of megabytes, and a fit seconds
 NamedFields = tuple[tuple[str, Field], ...]
 
 
@@ -129,6 +131,15 @@ class Schema:
         for name, value in values.items():
             object.__setattr__(self, name, value)
         checks.integer("the number of columns of the schema", self.width, 0, checks.MAX_FEATURES)
+        if self.width > MANY_COLUMNS:
+            (widest, count), *_ = Counter(self.column_fields).most_common(1)
+            warnings.warn(
+                f"the schema has {self.width:,} columns, {count:,} of them for {widest!r}: memory "
+                "and the time of a decision grow with their square, the time of a fit with their "
+                "cube. Categories of many values are better hashed, category(buckets=64), and "
+                "many ids are known by identity=True",
+                stacklevel=2,
+            )
 
     @property
     def context(self) -> dict[str, Field]:
