@@ -73,7 +73,10 @@ def test_an_answer_needs_the_support_of_both_intervals(pooled, single, half, sav
         assert "yes" not in answers.values()
         is_worse = single - half > 0.0  # for certain, and by far
         assert answers["independence"] == ("no" if is_worse else "open")
-        assert found.sentence.startswith("Too little data to tell: ")
+        is_worse = pooled + half < 0.0  # more data would not tell otherwise
+        start = "Predictions and the expected gain disagree: " if is_worse else "Too little data"
+        assert found.sentence.startswith(start)
+        assert ("predicted worse by the learned prior than by" in found.sentence) == is_worse
     else:
         assert [name for name, holds in answers.items() if holds == "yes"] == [kind]
 

@@ -293,6 +293,13 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             f"prior as by {OTHERS[rival]}, within {100.0 * RELEVANT:g} % {UNIT} "
             f"({format_saving(lead)}). At choosing, the learned prior is expected to save {gain}."
         )
+    if lead.high < 0.0 < gain.low:
+        return (
+            f"Predictions and the expected gain disagree: a new task's {rewards} are predicted "
+            f"worse by the learned prior than by {OTHERS[rival]} ({format_saving(lead)} {UNIT}), "
+            f"but at choosing it is expected to save {gain}. The gain assumes that the learned "
+            f"population is right."
+        )
     return (
         f"Too little data to tell: at predicting a new task's {rewards} the learned prior saves "
         f"{format_saving(lead)} {UNIT} of {OTHERS[rival]}, and at choosing it is expected to "
