@@ -148,6 +148,16 @@ def test_it_speaks_plainly():
     assert "learns as well alone as from a learned prior (saving +0.00 % [" in beyond
 
 
+def test_a_prior_that_predicts_worse_is_said_to_do_so():
+    """As with rare clicks that do not depend on the features: no data are too few to tell that."""
+    found = decided(gains(-0.02, 0.3, 0.01), saves(0.0, differ=0.5))
+    assert found.kind == "unknown"
+    assert found.sentence.startswith("It is open which simpler model is best: a new task's first")
+    assert (
+        "predicted worse by the learned prior than by the pooled model (−2.00 %" in found.sentence
+    )
+
+
 def test_what_it_takes_to_tell():
     found = decided(gains(0.02, 0.3, 0.04), saves(), first=10).sentence
     assert "+2.00 % [−2.00, +6.00] of the squared error of the pooled model" in found
