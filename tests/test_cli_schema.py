@@ -62,7 +62,7 @@ def test_a_schema_is_inferred_from_a_log(frame, tmp_path, suffix):
     assert reviews["click"].notes == 'all 0 or 1: reward="binary"'
     with_time = hs.Schema.infer(str(folder), **settings | {"ignore": []}).review
     (when,) = [each for each in with_time.columns if each.name == "when"]
-    assert when.notes == "whole numbers that rarely recur: a time or an id?"
+    assert when.notes == "whole numbers that grow with every row: an index or a time, left out"
 
 
 def test_check_prints_the_schema_and_writes_it(headstart, frame, tmp_path):
@@ -96,6 +96,28 @@ def test_check_prints_the_schema_and_writes_it(headstart, frame, tmp_path):
     assert shown.code == 2
     assert "exists already (--write-schema)" in shown.err
     assert path.read_text() == before
+
+
+def test_values_that_are_missing_outside_the_sample_are_told(headstart, tmp_path):
+    """As in a long table in which two rows have no grade, neither of them in the sample."""
+    rng = np.random.default_rng(0)
+    count = 40_000
+    users, clicks, grades = np.arange(count) // 40, rng.normal(size=count), rng.normal(size=count)
+    table = pl.DataFrame({"user": users, "click": clicks, "school grade": grades})
+    path = tmp_path / "schema.json"
+    table.write_csv(tmp_path / "log.csv")
+    sampled = sample_log(tmp_path / "log.csv")[0]["school grade"]
+    outside = np.flatnonzero(~np.isin(grades, sampled))[[0, -1]]
+    is_gap = pl.Series(np.isin(np.arange(count), outside))
+    gaps = table.with_columns(pl.when(~is_gap).then(pl.col("school grade")).alias("school grade"))
+    gaps.write_csv(tmp_path / "log.csv")
+    shown = headstart("check", tmp_path / "log.csv", *WORDS, "--write-schema", path)
+    assert shown.code == 2
+    assert "from a sample of 16,000 rows" in shown.out
+    told = '--on-bad-rows skip. To accept missing values, set "missing" to true in the schema: '
+    assert f"{told}school grade" in " ".join(shown.out.split())
+    path.write_text(path.read_text().replace('"missing": false', '"missing": true'))
+    assert headstart("check", tmp_path / "log.csv", *WORDS, "--schema", path).code == 0
 
 
 @pytest.mark.parametrize(

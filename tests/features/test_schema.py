@@ -269,6 +269,33 @@ def test_what_was_encoded_before_is_neither_shared_nor_trusted():
     np.testing.assert_array_equal(encoder.encode(context, offered).table, changed)
 
 
+def test_what_counts_the_rows_is_no_field():
+    """As row names that were written with a table, the number of a student, or a time."""
+    rng = np.random.default_rng(0)
+    spent = np.where(rng.random(300) < 0.3, 0.0, np.exp(3.0 + 2.0 * rng.normal(size=300)))
+    frame = {
+        "rownames": np.arange(1, 301),
+        "shop": np.repeat(np.arange(10), 30),
+        "visitor": 1000 + 7 * np.arange(300),
+        "grade": np.arange(300) / 300,
+        "age": rng.integers(18, 1900, 300),
+        "spent": spent,
+    }
+    inferred = hs.Schema.infer(frame, task="shop", reward="spent")
+    assert set(inferred.action) == {"grade", "age"}
+    assert inferred.ignore == ("rownames", "visitor")
+    reviews = {each.name: each for each in inferred.review.columns}
+    assert reviews["rownames"].summary == "1 to 300"
+    assert "an index or a time, left out" in reviews["visitor"].notes
+    assert "their logarithm may serve better" in reviews["spent"].notes
+    assert not reviews["shop"].notes
+    steady = hs.Schema.infer(frame | {"spent": np.sqrt(spent)}, task="shop", reward="spent")
+    assert not steady.review.columns[-1].notes
+    # Where the user says that it is a field, it is one.
+    told = hs.Schema.infer(frame, task="shop", reward="spent", context=["visitor"])
+    assert told.context == {"visitor": hs.number(missing=False)}
+
+
 def test_a_schema_is_inferred_with_a_review():
     rng = np.random.default_rng(0)
     frame = pandas.DataFrame(

@@ -114,7 +114,12 @@ def test_a_missing_column_is_refused_with_a_hint():
         ("task", pa.float64(), r"is 7\.0 the task 7.*column 'task' of 'log.parquet' has type doub"),
         ("task", pa.timestamp("s"), "task must be text or whole numbers"),
         ("task", pa.list_(pa.string()), "task must be text or whole numbers"),
-        ("reward", pa.string(), "reward must be numbers; column 'reward' .* has type string"),
+        (
+            "reward",
+            pa.string(),
+            "reward must be numbers; column 'reward' .* has type string: write two outcomes, such "
+            "as yes and no, as 1 and 0",
+        ),
         ("x1", pa.string(), "features must be numbers; column 'x1' .* has type string"),
         ("x1", pa.list_(NUMBER), "one column of lists, or several of numbers"),
         ("weight", pa.string(), "weight must be numbers"),

@@ -438,7 +438,9 @@ def test_an_evaluation_knows_items_from_past_tasks_alone(tmp_path, time, model):
             transfer = hs.Gaussian(forced=False)
             found = evaluate(logs, transfer=transfer, reward=model, splits=1, workers=1)
             scores[kind, schema.identity] = found.measures.scores["pooled model"].value
-            assert ("without identity" in found.advice) == (schema.identity or model == "binary")
+            assert ("--reward-model binary" in found.advice) == (model == "binary")
+            assert ("identity in the schema" in found.advice) == schema.identity
+            assert "(--propensity)" in found.advice
     assert scores["worth", True] > scores["worth", False] + 0.1
     assert scores["noise", True] < scores["noise", False] + 0.02
 

@@ -73,7 +73,10 @@ def test_an_answer_needs_the_support_of_both_intervals(pooled, single, half, sav
         assert "yes" not in answers.values()
         is_worse = single - half > 0.0  # for certain, and by far
         assert answers["independence"] == ("no" if is_worse else "open")
-        assert found.sentence.startswith("Too little data to tell: ")
+        is_worse = pooled + half < 0.0  # more data would not tell otherwise
+        start = "Predictions and the expected gain disagree: " if is_worse else "Too little data"
+        assert found.sentence.startswith(start)
+        assert ("predicted worse by the learned prior than by" in found.sentence) == is_worse
     else:
         assert [name for name, holds in answers.items() if holds == "yes"] == [kind]
 
@@ -143,6 +146,16 @@ def test_it_speaks_plainly():
     beyond = decided(gains(0.3, 0.0, 0.01), saves(0.0), first=10).sentence
     assert "share nothing beyond their average reward" in beyond
     assert "learns as well alone as from a learned prior (saving +0.00 % [" in beyond
+
+
+def test_a_prior_that_predicts_worse_is_said_to_do_so():
+    """As with rare clicks that do not depend on the features: no data are too few to tell that."""
+    found = decided(gains(-0.02, 0.3, 0.01), saves(0.0, differ=0.5))
+    assert found.kind == "unknown"
+    assert found.sentence.startswith("It is open which simpler model is best: a new task's first")
+    assert (
+        "predicted worse by the learned prior than by the pooled model (−2.00 %" in found.sentence
+    )
 
 
 def test_what_it_takes_to_tell():

@@ -49,7 +49,10 @@ class LogOptions:
         typer.Argument(metavar="LOGS", help="Files, globs, folders or URLs (s3://bucket/logs)."),
     ]
     task: Annotated[str, typer.Option(help="Column with the task id.")]
-    reward: Annotated[str, typer.Option(help="Column with the reward.")]
+    reward: Annotated[
+        str,
+        typer.Option(help="Column with the reward, larger is better (of a cost, its negative)."),
+    ]
     features: Annotated[
         list[str] | None,
         typer.Option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
+from headstart.transfer.noise import MIN_VARIANCE_SHARE
 
 if TYPE_CHECKING:
     from headstart.bandit.reports.gain import Gain
@@ -131,6 +132,12 @@ def effective_rank(root: Array, gram: Array) -> float | None:
     return float(spread.trace()) ** 2 / float((spread**2).sum())
 
 
+NEAR_BOUND = 4.0  # times the least R²
+NO_NOISE = (
+    "R is at its lower bound, as if rewards were exact: if they are not, state it (Bandit(noise=…))"
+)
+
+
 def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
     """The report of a bandit; nothing is changed by this."""
     from headstart.bandit.reports.gain import expected_gain  # importing headstart must stay cheap
@@ -151,6 +158,10 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
     closed_tasks = len(prior_state.closed) + (0 if base is None else int(base.task_count))
     tasks = closed_tasks + len(running)
     gram, gaussian = total.gram / max(total.rounds, 1.0), prior.as_gaussian()
+    usual = total.squares / max(total.rounds, 1.0)
+    found = explanation._asdict()
+    if prior_state.noise is None and prior.noise**2 < NEAR_BOUND * MIN_VARIANCE_SHARE * usual:
+        found["note"] = "; ".join(filter(None, (explanation.note, NO_NOISE)))
     return Report(
         transfer=repr(prior_state.transfer),
         rule=rule,
@@ -172,5 +183,5 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
         else effective_rank(gaussian.root, gram),
         rewards=ledger.rewards.describe(),
         is_logistic=ledger.rewards.fixed_noise is not None,
-        **explanation._asdict(),
+        **found,
     )

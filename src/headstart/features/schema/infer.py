@@ -19,6 +19,7 @@ from headstart.features.schema.categories import is_encodable
 from headstart.features.schema.fields import Field, is_missing
 from headstart.features.schema.kinds import boolean, category, number, vector
 from headstart.features.schema.schema import Schema, check_name
+from headstart.records import Array
 
 MAX_LISTED = 20  # values of a category that is listed; beyond, it is hashed
 MAX_BUCKETS = 64
@@ -29,6 +30,7 @@ IDENTITY_NOTE = "identity=True"
 NAMED_AS_ID = re.compile(r"(^|_)(id|code|zip|sku)$|[a-z]I[dD]$")
 MAX_CELL_WIDTH = 36  # characters of a cell of the review
 LEAK_NOTE = "one to one with the reward, which it would reveal: left out"
+COUNTER_NOTE = "whole numbers that grow with every row: an index or a time, left out"
 NAMED_COLUMN = re.compile(r"(?!Unnamed: [0-9]+$).*\S")  # pandas calls columns without a name so
 IS_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 MIN_COMPARED_ROWS = 20  # rows from which on columns are compared with each other
@@ -73,7 +75,7 @@ class Review(NamedTuple):
             texts = (name, role, repr(field or "–").strip("'"), summary)
             cells.append([*map(shorten, texts), notes])
         widths = [max(len(row[at]) for row in cells) for at in range(4)]
-        lines = [f"{self.rows} rows"]
+        lines = [f"{self.rows:,} rows"]
         for row in cells:
             padded = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]
             lines.append("  ".join([*padded, row[4]]).rstrip())
@@ -191,17 +193,16 @@ def review_columns(
         role = roles.get(name, "context" if name in context else "action")
         if not NAMED_COLUMN.match(name) and role in ("action", "ignored"):
             title = name if name.strip() else f"(column {place})"
-            summary = f"{len(distinct(values))} different"
+            summary = f"{len(distinct(values)):,} different"
             reviews.append(FieldReview(title, "ignored", None, summary, "no name: an index?"))
         elif role in ("task", "reward", "ignored"):
-            different = distinct(values)
-            binary = role == "reward" and set(different) == {0, 1}
-            note = 'all 0 or 1: reward="binary"' if binary else ""
-            reviews.append(FieldReview(name, role, None, f"{len(different)} different", note))
+            reviews.append(review_role(name, role, values))
         elif name == id:
             reviews.append(review_id(name, values))
         else:
             field, summary, note = propose_field(name, values)
+            if role == "action" and counts_rows(values):
+                field, note = None, COUNTER_NOTE
             reviews.append(FieldReview(name, role if field else "ignored", field, summary, note))
     fields = [each.name for each in reviews if each.role in ("action", "context") and each.field]
     for name, note in find_copies(columns, roles, fields).items():
@@ -218,7 +219,7 @@ def review_id(name: str, values: Sequence[Any]) -> FieldReview:
     """What the ids of actions are."""
     items = distinct(values)
     each = len(values) / max(len(items), 1)
-    summary = f"{len(items)} different, {each:.1f} rows each"
+    summary = f"{len(items):,} different, {each:,.1f} rows each"
     if len(items) <= MAX_LISTED and all(type(item) is str for item in items):
         field = category(*sorted(items))
         return FieldReview(name, "id", field, summary, "few ids: each has a column of its own")
@@ -231,7 +232,7 @@ def propose_field(name: str, values: Sequence[Any]) -> Proposal:
     """The field that is proposed for a column."""
     present = [value for value in values if not is_missing(value)]
     gaps = len(values) - len(present)
-    missing = f", {gaps} missing" if gaps else ""
+    missing = f", {gaps:,} missing" if gaps else ""
     if not present:
         return None, "all missing", "has no value in any row"
     kinds = {kind_of(value) for value in present}
@@ -258,12 +259,13 @@ def propose_field(name: str, values: Sequence[Any]) -> Proposal:
 def propose_number(name: str, present: Sequence[Any], has_gaps: bool, missing: str) -> Proposal:
     """The field that is proposed for numbers."""
     numbers = np.array([float(value) for value in present])
-    summary = f"{numbers.min():.4g} to {numbers.max():.4g}{missing}"
     note, different = constant_note(present), distinct(present)
     infinite = int(np.isinf(numbers).sum())
     if infinite:
         note = f"infinite in {infinite} rows: make these missing"
     whole = all(float(value).is_integer() for value in different)
+    form = ",.0f" if whole and np.abs(numbers).max() < 1e9 else ".4g"
+    summary = f"{numbers.min():{form}} to {numbers.max():{form}}{missing}"
     if not note and set(map(float, different)) <= {0.0, 1.0}:
         return boolean(missing=has_gaps), summary, ""
     if not note and whole and NAMED_AS_ID.search(name):
@@ -272,15 +274,37 @@ def propose_number(name: str, present: Sequence[Any], has_gaps: bool, missing: s
         note = "whole numbers that rarely recur: a time or an id?"
     elif not note and whole and 2 < len(different) <= MAX_WHOLE_VALUES:
         note = "few whole numbers: a category, if their order means nothing"
-    elif not note and numbers.min() >= 0 and numbers.max() > MAX_SKEW * np.median(numbers) > 0:
-        note = "a few are far larger than most: their logarithm may serve better"
-    return number(missing=has_gaps), summary, note
+    return number(missing=has_gaps), summary, note or skew_note(numbers)
+
+
+def counts_rows(values: Sequence[Any]) -> bool:
+    """Whether a column has a larger whole number in every row than in the row before."""
+    if len(values) <= MAX_LISTED or {*map(kind_of, values)} != {"number"}:
+        return False
+    numbers = np.array(list(map(float, values)))
+    return bool((np.diff(numbers) > 0).all() and (numbers == np.floor(numbers)).all())
+
+
+def skew_note(numbers: Array) -> str:
+    """The note on amounts of which a few are far larger than most."""
+    skewed = numbers.min() >= 0 and numbers.max() > MAX_SKEW * np.median(numbers) > 0
+    return "a few are far larger than most: their logarithm may serve better" if skewed else ""
+
+
+def review_role(name: str, role: str, values: Sequence[Any]) -> FieldReview:
+    """What is found of a column that is not a field."""
+    different, note = distinct(values), ""
+    if role == "reward" and set(different) == {0, 1}:
+        note = 'all 0 or 1: reward="binary"'
+    elif role == "reward" and {kind_of(value) for value in different} == {"number"}:
+        note = skew_note(np.array([float(value) for value in values if not is_missing(value)]))
+    return FieldReview(name, role, None, f"{len(different):,} different", note)
 
 
 def propose_category(present: Sequence[Any], missing: str) -> Proposal:
     """The field that is proposed for texts."""
     different = distinct(present)
-    summary = f"{len(different)} different{missing}"
+    summary = f"{len(different):,} different{missing}"
     if not all(map(is_encodable, different)):
         return None, summary, "not used: text that is not valid Unicode"
     if len(different) <= MAX_LISTED:
@@ -385,11 +409,7 @@ def kind_of(value: Any) -> str:
 
 def distinct(values: Sequence[Any]) -> list[Any]:
     """The different values that are not missing, in the order of their first places."""
-    different: dict[Any, None] = {}
-    for value in values:
-        if not is_missing(value):
-            different[as_key(value)] = None
-    return list(different)
+    return list(dict.fromkeys(as_key(value) for value in values if not is_missing(value)))
 
 
 def constant_note(present: Sequence[Any]) -> str:

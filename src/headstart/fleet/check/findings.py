@@ -40,7 +40,7 @@ def reasons_to_stop(profile: Profile, logs: Logs) -> Iterator[str]:
     """Why nothing can be learned before something is repaired."""
     if profile.bad and logs.on_bad_rows == "error":
         how = "repair them, or leave them out with --on-bad-rows skip"
-        yield f"{describe_bad_rows(profile, logs)}: {how}"
+        yield describe_bad_rows(profile, logs, how)
     if not profile.rows:
         yield "there is no row that can be used"
     elif not profile.shown:
@@ -61,8 +61,7 @@ def reasons_to_stop(profile: Profile, logs: Logs) -> Iterator[str]:
 def things_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
     """What can be learned from, and should still be looked at."""
     if profile.bad and logs.on_bad_rows != "error":
-        text = describe_bad_rows(profile, logs)
-        yield f"{text}: they are left out; find out why they are there"
+        yield describe_bad_rows(profile, logs, "they are left out; find out why they are there")
     yield from profile.repeated
     if profile.shown < FEW_ROWS * profile.items:
         yield (
@@ -97,17 +96,18 @@ def things_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
     yield from rounds_to_fix(profile, logs)
 
 
-def describe_bad_rows(profile: Profile, logs: Logs) -> str:
-    """How many rows cannot be used, and what they may be."""
+def describe_bad_rows(profile: Profile, logs: Logs, how: str) -> str:
+    """How many rows cannot be used, what is done about them, and what they may be."""
     bad = profile.bad.count
-    text = f"{bad:,} of {bad + profile.rows + profile.weightless:,} rows cannot be used (see above)"
-    text = "; ".join([text, *advise(profile.bad, logs)])
+    every = bad + profile.rows + profile.weightless
+    text = f"{bad:,} of {every:,} rows cannot be used (see above)"
     if profile.too_large:
         text += (
             f"; squares of {join_names(list(profile.too_large))} are beyond what a sum can "
             f"hold, so divide by a constant"
         )
-    return text
+    parts = [f"{text}: {how}", *advise(profile.bad, logs)]
+    return ". ".join(part[0].upper() + part[1:] for part in parts)
 
 
 def describe_outlier(profile: Profile, outlier: Outlier) -> str:

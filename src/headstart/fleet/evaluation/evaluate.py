@@ -148,7 +148,7 @@ def evaluate(
         measures, places, weights = measure_splits(sample, parted, judged, setup)
         values, advice = list[offpolicy.Value](), offpolicy.missing(logs.columns)
         if is_binary or encoder is not None:
-            advice = NO_VALUES
+            advice = reason_for_no_values(is_binary, encoder is not None, advice)
         elif not advice:
             values, advice = estimate_values(
                 sample, parted[0], judged[0], setup, map_jobs, part(progress, 0.9, 1.0)
@@ -227,10 +227,21 @@ def sample_notes(sample: Sample, split: Split, has_times: bool, is_binary: bool)
 
 
 MUCH = 0.2  # of all rewards, for one task
-NO_VALUES = (
-    "Off-policy values are withheld: they are those of linear models of features that every row "
-    "has. Evaluate without --reward-model binary, and without identity in the schema, to get them."
-)
+
+
+def reason_for_no_values(is_binary: bool, has_items: bool, missing: str) -> str:
+    """Why no off-policy values are estimated, and what else is ``missing`` for them.
+
+    >>> print(reason_for_no_values(True, False, ""))
+    Off-policy values are withheld: they are those of linear models of features that every row
+    has. To get them, evaluate without --reward-model binary.
+    """
+    options = ["--reward-model binary"] * is_binary + ["identity in the schema"] * has_items
+    reason = (
+        "Off-policy values are withheld: they are those of linear models of features that every "
+        f"row has. To get them, evaluate without {' and without '.join(options)}."
+    )
+    return f"{reason} {missing}".strip()
 
 
 def measure_splits(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ROOM = 16 * 2**20  # bytes that a page and its figures need at most
 
-ANSWERS = {"yes": "✓ yes", "no": "✗ no", "open": "? open"}
+ANSWERS = {"yes": "✓\xa0yes", "no": "✗\xa0no", "open": "?\xa0open"}
 
 TITLES = {
     "transfer": "✓ Learn a prior",

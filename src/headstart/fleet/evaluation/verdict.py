@@ -254,9 +254,13 @@ def format_saving(saved: Estimate) -> str:
 
     >>> format_saving(Estimate(0.0154, 0.011, 0.02))
     '+1.54 % [+1.10, +2.00]'
+    >>> format_saving(Estimate(-0.0328, -67.611, 0.0216))
+    '−3.28 % [−6,761, +2.16]'
     """
     value, low, high = (
-        f"{round(100.0 * part, 2) + 0.0:+.2f}".replace("-", "−") if math.isfinite(part) else "?"
+        f"{round(100.0 * part, 2) + 0.0:+{'.2f' if abs(part) < 10.0 else ',.0f'}}".replace("-", "−")
+        if math.isfinite(part)
+        else "?"
         for part in saved
     )
     return f"{value} % [{low}, {high}]"
@@ -294,6 +298,20 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             f"The models predict equally well: a new task's {rewards} are predicted by the learned "
             f"prior as by {OTHERS[rival]}, within {100.0 * RELEVANT:g} % {UNIT} "
             f"({format_saving(lead)}). At choosing, the learned prior is expected to save {gain}."
+        )
+    if lead.high < 0.0:
+        worse = (
+            f"a new task's {rewards} are predicted worse by the learned prior than by "
+            f"{OTHERS[rival]} ({format_saving(lead)} {UNIT})"
+        )
+        if gain.low > 0.0:
+            return (
+                f"Predictions and the expected gain disagree: {worse}, but at choosing it is "
+                f"expected to save {gain}. The gain assumes that the learned population is right."
+            )
+        return (
+            f"It is open which simpler model is best: {worse}, and at choosing it is expected to "
+            f"save {gain}."
         )
     return (
         f"Too little data to tell: at predicting a new task's {rewards} the learned prior saves "

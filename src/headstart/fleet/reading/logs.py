@@ -29,6 +29,7 @@ BLOCK = 1 << 20  # at most this many rows are a block,
 MOST = 1 << 18  # fingerprints of a log, about
 SMALL = 1 << 17  # fewer than this if memory is scarce,
 BYTES = 256 * 2**20  # and about this many bytes of features
+FIELD_GAP = "field  is missing"  # a reason why a row is bad, without the name of the field
 
 
 class Part(NamedTuple):
@@ -377,6 +378,11 @@ def advise(bad: BadRows, logs: Logs) -> list[str]:
         advice.append(
             f"if the rows without a reward are arms that were on offer and not shown, name the "
             f"column that says which was shown: chosen={name!r} (--chosen {name})"
+        )
+    gaps = [reason[6:-11] for reason in bad.reasons if reason[:6] + reason[-11:] == FIELD_GAP]
+    if gaps:
+        advice.append(
+            f'to accept missing values, set "missing" to true in the schema: {", ".join(gaps)}'
         )
     if any(reason.startswith("feature ") and "not a number" in reason for reason in bad.reasons):
         advice.append(

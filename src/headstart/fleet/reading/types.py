@@ -66,6 +66,8 @@ def check_kind(role: str, name: str, kind: pa.DataType, where: str) -> None:
         fits = (is_number(kind) or is_time(kind) or is_text(kind)) and not kinds.is_boolean(kind)
     else:
         fits = is_number(kind)
+        if role == "reward" and is_text(plain):
+            hint = ": write two outcomes, such as yes and no, as 1 and 0"
     if not fits:
         raise InputError(f"{role} must {want}; column {name!r} of {where} has type {kind}{hint}")
 

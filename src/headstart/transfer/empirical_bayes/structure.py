@@ -34,7 +34,8 @@ def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> TaskStructu
         notes.append("no task has finished yet: all of this is from running ones")
     if transfer.unit_free and bool(transfer.unscaled_features(state).any()):
         many = int(transfer.unscaled_features(state).sum())
-        notes.append(f"{many} features have not varied yet, and are ignored")
+        verbs = ("feature has", "is") if many == 1 else ("features have", "are")
+        notes.append(f"{many} {verbs[0]} not varied yet, and {verbs[1]} ignored")
     return TaskStructure(
         eigenvalues=values,
         lower=values * np.exp(-half),
