@@ -269,6 +269,29 @@ def test_what_was_encoded_before_is_neither_shared_nor_trusted():
     np.testing.assert_array_equal(encoder.encode(context, offered).table, changed)
 
 
+def test_what_is_the_same_in_all_rows_of_a_task_is_noted():
+    """As the type of a school, where its pupils are the rows."""
+    rng = np.random.default_rng(0)
+    school = np.repeat(np.arange(20), 15)
+    frame = {
+        "school": school,
+        "type": np.where(school % 3, "mixed", "girls"),
+        "intake": rng.choice(["low", "high"], 300),
+        "place": np.repeat(rng.normal(size=20), 15),
+        "result": rng.normal(size=300),
+    }
+    names = {"task": "school", "reward": "result"}
+    reviews = {each.name: each for each in hs.Schema.infer(frame, **names).review.columns}
+    assert reviews["type"].notes == "the same in all rows of a task: it tells no actions apart"
+    assert reviews["place"].notes == "one to one with the task: an id?"
+    assert not reviews["intake"].notes
+    told = hs.Schema.infer(frame, **names, context=["type"]).review  # as a context should be
+    assert not {each.name: each for each in told.columns}["type"].notes
+    alone = {name: column[:100] for name, column in frame.items()} | {"school": np.arange(100)}
+    review = hs.Schema.infer(alone, **names).review  # tasks of one row each
+    assert not {each.name: each for each in review.columns}["type"].notes
+
+
 def test_what_counts_the_rows_is_no_field():
     """As row names that were written with a table, the number of a student, or a time."""
     rng = np.random.default_rng(0)

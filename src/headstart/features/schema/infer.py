@@ -205,7 +205,8 @@ def review_columns(
                 field, note = None, COUNTER_NOTE
             reviews.append(FieldReview(name, role if field else "ignored", field, summary, note))
     fields = [each.name for each in reviews if each.role in ("action", "context") and each.field]
-    for name, note in find_copies(columns, roles, fields).items():
+    every_role = dict.fromkeys(context, "context") | dict(roles)
+    for name, note in find_copies(columns, every_role, fields).items():
         at = next(at for at, each in enumerate(reviews) if each.name == name)
         if note == LEAK_NOTE:
             reviews[at] = reviews[at]._replace(role="ignored", field=None)
@@ -264,7 +265,7 @@ def propose_number(name: str, present: Sequence[Any], has_gaps: bool, missing: s
     if infinite:
         note = f"infinite in {infinite} rows: make these missing"
     whole = all(float(value).is_integer() for value in different)
-    form = ",.0f" if whole and np.abs(numbers).max() < 1e9 else ".4g"
+    form = ".0f" if whole and np.abs(numbers).max() < 1e9 else ".4g"
     summary = f"{numbers.min():{form}} to {numbers.max():{form}}{missing}"
     if not note and set(map(float, different)) <= {0.0, 1.0}:
         return boolean(missing=has_gaps), summary, ""
@@ -343,12 +344,13 @@ def find_copies(
         for other, role in roles.items():
             if not several or role not in ("reward", "task") or len(set(codes[other])) < 2:
                 continue
+            pairs, others = len(set(zip(own, codes[other], strict=True))), len(set(codes[other]))
             if own == codes[other]:
                 notes[name] = LEAK_NOTE if role == "reward" else "one to one with the task: an id?"
-            elif role == "reward" and len(set(zip(own, codes[other], strict=True))) == len(
-                set(own)
-            ):
+            elif role == "reward" and pairs == len(set(own)):
                 notes[name] = "determines the reward: known before the choice?"
+            elif role == "task" and name not in roles and pairs == others <= count / 2:
+                notes[name] = "the same in all rows of a task: it tells no actions apart"
         for other in names[: names.index(name)]:
             same = own == codes[other] and name not in notes
             if same and (
