@@ -16,7 +16,6 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks
@@ -31,13 +30,13 @@ from headstart.fleet.evaluation.rollouts import AnyPrior, Episodes, Forecast, fo
 from headstart.fleet.evaluation.sample import Columns, Places, Sample, take_rows
 from headstart.fleet.evaluation.sampling import Split
 from headstart.fleet.row_fit import ItemRows, learn_items
-from headstart.fleet.summing.tasks import MemoryTasks
 from headstart.model.evidence import Evidence, packed_size
 from headstart.model.logistic import expected_probability, linearize
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
+from headstart.transfer.partitions import PartitionList
 from headstart.transfer.pooled_fit import PooledFit, fit_standardized
 from headstart.transfer.standardize import Standardization
 
@@ -91,13 +90,13 @@ def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitRe
         tasks = tasks_with_rows(sample, split)
     if fit is None and is_binary:
 
-        def expand(prior: Prior, units: Standardization | None) -> MemoryTasks:
-            return task_partitions(expand_tasks(tasks, prior, units), dim)
+        def expand(prior: Prior, units: Standardization | None) -> PartitionList:
+            return PartitionList([expand_tasks(tasks, prior, units)], dim)
 
         fit = fit_clicks(transfer, expand, given, is_constant, setup.standardize)
     elif fit is None:
         how = {"intercept": is_constant, "standardize": setup.standardize}
-        fit = fit_standardized(transfer, task_partitions(past, dim), given, None, **how)
+        fit = fit_standardized(transfer, PartitionList([past], dim), given, None, **how)
     learned, units, count = transfer.prior(fit.state), fit.units, len(fit.partitions)
     if split is None:
         gram = fit.pooled.gram / max(rounds, 1.0)
@@ -126,12 +125,6 @@ def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitRe
     predict = functools.partial(forecast_clicks, seed=setup.seed) if is_binary else forecast
     forecasts = {name: predict(prior, episodes) for name, prior in models.items()}
     return SplitResult(models, forecasts, units, rounds)
-
-
-def task_partitions(packed: Array, dim: int) -> MemoryTasks:
-    """The packed evidence of tasks, for passes over it; their ids do not matter."""
-    ids = pa.nulls(len(packed), pa.large_string())
-    return MemoryTasks(dim, ids, packed)
 
 
 def past_rows(sample: Sample, split: Split | None) -> Places:
