@@ -98,7 +98,7 @@ def fit_standardized(
         Whether the last feature is constant.
     standardize
         Whether to centre features (with an intercept) and to divide them by their standard
-        deviations (without, by their root mean squares).
+        deviations (without, by their root mean squares), as :func:`usual_units` gives them.
     refits_lone_task
         Whether a single task is fitted like several. Otherwise it is folded once, which is faster:
         a single task says little about what tasks share.
