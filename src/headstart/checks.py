@@ -27,7 +27,7 @@ MIN_POSITIVE, MAX_MAGNITUDE = 1e-60, 1e60
 def describe(value: object) -> str:
     """Say what a value is, briefly enough for an error message.
 
-    >>> describe([[1.0, 2.0]]), describe(float("nan")), describe("x" * 99)[:12]
+    >>> describe([[1.0, 2.0]]), describe(np.float64("nan")), describe("x" * 99)[:12]
     ('a list', 'nan', "'xxxxxxxxxxx")
     """
     if isinstance(value, np.ma.MaskedArray):
@@ -37,7 +37,7 @@ def describe(value: object) -> str:
     if value is None or isinstance(value, (bool, str, bytes, numbers.Number)):
         if isinstance(value, int) and value.bit_length() > 1000:
             return "a whole number of hundreds of digits"
-        text = repr(value)
+        text = repr(value.item() if isinstance(value, np.generic) else value)
         return text if len(text) <= 60 else text[:57] + "…"
     kind = type(value).__name__
     article = "an" if kind[0].lower() in "aeio" else "a"

@@ -465,6 +465,8 @@ def test_what_is_known_of_items_is_never_taken_for_an_outlier():
         ([{"id": "\ud800", "price": 1.0}], "id"),
         ([{"id": uuid.UUID(int=1), "price": 1.0}], r"got a UUID \(pass its text, str\(id\)\)"),
         ([{"id": np.datetime64("2026-01-01"), "price": 1.0}], "pass its text"),
+        ([uuid.UUID(int=1)], "pass its text"),
+        ([np.float64(7.0)], r"got 7\.0 at row 0 .*convert them back"),
     ],
 )
 def test_identity_needs_ids(actions, words):

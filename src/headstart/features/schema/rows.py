@@ -103,6 +103,7 @@ def from_sequence(actions: Any, spec: ActionSpec) -> ActionRows:
             got = checks.describe(action)
             raise InputError(
                 f"actions must be {WANT}, where the bandit has a schema; got {got} at row {place}"
+                f"{checks.id_hint(action)}"
             )
     if items and set(spec.fields) - {spec.id}:
         first = next(name for name in spec.fields if name != spec.id)
