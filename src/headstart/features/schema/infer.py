@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from headstart.features.conversion import frame_names, is_frame
 from headstart.features.schema.categories import is_encodable
 from headstart.features.schema.fields import Field, is_missing
 from headstart.features.schema.kinds import boolean, category, number, vector
+from headstart.features.schema.review import FieldReview, Review, shorten
 from headstart.features.schema.schema import Schema, check_name
 from headstart.records import Array
 
@@ -28,7 +29,6 @@ MAX_SKEW = 100.0  # the largest number over the median: beyond, a logarithm is r
 MAX_CROSSED = 100  # columns of all crosses together: the time of a fit is cubic in them
 IDENTITY_NOTE = "identity=True"
 NAMED_AS_ID = re.compile(r"(^|_)(id|code|zip|sku)$|[a-z]I[dD]$")
-MAX_CELL_WIDTH = 36  # characters of a cell of the review
 LEAK_NOTE = "one to one with the reward, which it would reveal: left out"
 COUNTER_NOTE = "whole numbers that grow with every row: an index or a time, left out"
 NAMED_COLUMN = re.compile(r"(?!Unnamed: [0-9]+$).*\S")  # pandas calls columns without a name so
@@ -37,57 +37,8 @@ MIN_COMPARED_ROWS = 20  # rows from which on columns are compared with each othe
 MIN_ROWS_PER_ID = 2  # rows of an item, on average, from which on identity is proposed
 
 
-class FieldReview(NamedTuple):
-    """What was found of one column.
-
-    Attributes
-    ----------
-    name, role
-        The column, and whether it is a field of the context or of actions, the id, the task, the
-        reward, or ignored.
-    field
-        The field that is proposed, if any.
-    summary, notes
-        What the values are, and what to look at.
-    """
-
-    name: str
-    role: str
-    field: Field | None
-    summary: str
-    notes: str = ""
-
-
 #: The field that is proposed for a column, if any; what its values are; what to look at.
 Proposal = tuple[Field | None, str, str]
-
-
-class Review(NamedTuple):
-    """What was found of all columns; printed as a table."""
-
-    rows: int
-    columns: tuple[FieldReview, ...]
-    notes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        cells = [["column", "role", "field", "values", ""]]
-        for name, role, field, summary, notes in self.columns:
-            texts = (name, role, repr(field or "–").strip("'"), summary)
-            cells.append([*map(shorten, texts), notes])
-        widths = [max(len(row[at]) for row in cells) for at in range(4)]
-        lines = [f"{self.rows:,} rows"]
-        for row in cells:
-            padded = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]
-            lines.append("  ".join([*padded, row[4]]).rstrip())
-        return "\n".join([*lines, *self.notes])
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def shorten(cell: str) -> str:
-    """A cell of the table that is not too wide: the schema has all of it."""
-    return cell if len(cell) <= MAX_CELL_WIDTH else cell[: MAX_CELL_WIDTH - 1] + "…"
 
 
 def propose(

@@ -18,7 +18,7 @@ from headstart.features.schema.fields import Field
 from headstart.features.schema.kinds import field_from_json
 
 if TYPE_CHECKING:
-    from headstart.features.schema.infer import Review
+    from headstart.features.schema.review import Review
 
 FORMAT_VERSION = 1  # of the JSON
 MANY_COLUMNS = 1000  # from which on a bandit takes hundreds of megabytes, and a fit seconds

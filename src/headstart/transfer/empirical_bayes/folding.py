@@ -8,7 +8,9 @@ import numpy as np
 
 from headstart.arrays import apply_if, array_namespace, float_if_scalar
 from headstart.records import select
-from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
+from headstart.transfer.empirical_bayes.full_covariance.population import is_far_larger
+from headstart.transfer.empirical_bayes.state import FEW_TASKS, EmpiricalBayesState
+from headstart.transfer.empirical_bayes.tasks import Tasks
 
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
@@ -41,6 +43,16 @@ def forget(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> EmpiricalBay
         cusum_length=float_if_scalar(xp.where(changed, 0.0, length)),
         fitted_count=float_if_scalar(xp.where(changed, 0.0, state.fitted_count)),
     )
+
+
+def restart_if_odd(state: EmpiricalBayesState, tasks: Tasks) -> EmpiricalBayesState:
+    """A state that is not ready where its fit began with a task far larger than the others.
+
+    ``tasks`` are those of the state, in its units.
+    """
+    xp = array_namespace(state.fit.mean)
+    is_odd = xp.asarray(state.fitted_count <= FEW_TASKS) & is_far_larger(state.fit, tasks)
+    return state.replace(ready=float_if_scalar(xp.where(is_odd, 0.0, state.ready)))
 
 
 def update_if_due(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> EmpiricalBayesState:

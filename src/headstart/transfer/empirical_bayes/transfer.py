@@ -16,14 +16,10 @@ from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
 from headstart.transfer.base import TaskStructure, check_number_or_name, checked_evidence
 from headstart.transfer.empirical_bayes.base import StandardizedTransfer
-from headstart.transfer.empirical_bayes.folding import forget, update_if_due
+from headstart.transfer.empirical_bayes.folding import forget, restart_if_odd, update_if_due
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
 from headstart.transfer.empirical_bayes.full_covariance.past import Past
-from headstart.transfer.empirical_bayes.full_covariance.population import (
-    Fit,
-    begin_fit,
-    is_far_larger,
-)
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import estimate_task_noise
 from headstart.transfer.empirical_bayes.low_rank.ensemble import average_prior, initial_ensemble
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
@@ -272,10 +268,7 @@ class EmpiricalBayes(StandardizedTransfer):
         tasks = state.units.convert_tasks(state.tasks)
         if xp is np:  # elsewhere there are only tasks that were folded, which have residuals
             tasks = tasks.with_residuals()
-        # A fit that began with an odd task begins anew.
-        begun_oddly = xp.asarray(state.fitted_count <= FEW_TASKS) & is_far_larger(state.fit, tasks)
-        ready = xp.where(begun_oddly, 0.0, state.ready)
-        state = state.replace(ready=float_if_scalar(ready))
+        state = restart_if_odd(state, tasks)
         fit, ready = begin_fit(state.fit, state.ready, tasks, state.known_noise)
         strength = self.strength(state)
         low_rank = low_rank and self.low_rank
