@@ -114,7 +114,7 @@ def test_files_order_memory_and_workers_do_not_matter(frame, logs, tmp_path, mon
         table = pa.table({name: column[part] for name, column in frame.items()})
         pq.write_table(table, other / f"{number}.parquet", row_group_size=100)
     monkeypatch.setattr("headstart.fleet.reading.logs.ROWS", 100)
-    monkeypatch.setitem(fit.__globals__, "LEAST", 1)
+    monkeypatch.setitem(fit.__globals__, "MIN_MEMORY", 1)
     # So little memory that the rows are read in many ranges.
     found = fit(Logs(other, columns), reward="binary", workers=2, memory=100_000)
     np.testing.assert_allclose(found.prior.mean, want.prior.mean, rtol=1e-7)

@@ -464,7 +464,7 @@ def test_another_version_is_refused(running, monkeypatch):
 
 def test_a_message_says_that_no_cpu_is_free(running, monkeypatch, tmp_path):
     free, messages = tmp_path / "free", []
-    monkeypatch.setattr(engine, "PATIENCE", 0.5)
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.5)
     monkeypatch.setattr(engine.log, "warning", lambda text: messages.append(text) or free.touch())
     busy = [ray.remote(num_cpus=1)(wait_for).remote(str(free)) for _ in range(2)]
     with connect("ray") as cluster:

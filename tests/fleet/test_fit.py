@@ -261,7 +261,7 @@ def test_kept_tasks_go_on_where_they_were(tmp_path):
 
 def test_tasks_that_do_not_fit_are_not_kept(tmp_path, monkeypatch):
     logs = write(tmp_path, rows_of(2000, length=2))
-    monkeypatch.setattr(sys.modules["headstart.fleet.fit"], "LEAST", 0)
+    monkeypatch.setattr(sys.modules["headstart.fleet.fit"], "MIN_MEMORY", 0)
     memory = 2000 * 8 * packed_size(5)
     with pytest.raises(hs.InputError, match=r"2,000 tasks take .* raise memory \(--memory\)"):
         fit(logs, hs.Bias(), keep_tasks=True, memory=memory - 1)

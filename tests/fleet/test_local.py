@@ -115,8 +115,8 @@ def test_a_part_that_was_begun_goes_on_after_its_last_block(tmp_path, logbook, m
     logbook.write(tmp_path / "0.csv.gz", logbook.table(9000, 3, 25))
     logs = Logs(str(tmp_path / "*.csv.gz"), logbook.PLAIN)
     (part,) = logs.parts()
-    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
-    monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)  # after every block
+    monkeypatch.setattr(checkpoint, "MAX_TIME_SHARE", np.inf)
+    monkeypatch.setattr(checkpoint, "MIN_INTERVAL", -1.0)  # after every block
     monkeypatch.setattr(
         threads, "plan_reading", lambda dim, memory, workers: (workers, 1024, memory)
     )
@@ -144,7 +144,7 @@ def test_a_part_that_was_begun_goes_on_after_its_last_block(tmp_path, logbook, m
 
 def test_checkpoints_that_take_long_are_rare(tmp_path, logbook, monkeypatch):
     logs = Logs(logbook.write(tmp_path / "0.csv.gz", logbook.table(9000, 3, 25)), logbook.PLAIN)
-    monkeypatch.setattr(checkpoint, "INTERVAL", 0.0)
+    monkeypatch.setattr(checkpoint, "MIN_INTERVAL", 0.0)
     monkeypatch.setattr(
         threads, "plan_reading", lambda dim, memory, workers: (workers, 1024, memory)
     )
@@ -167,8 +167,8 @@ def test_a_long_part_does_not_keep_others_waiting(tmp_path, logbook, monkeypatch
     for number in range(1, 5):
         logbook.write(tmp_path / f"{number}.csv.gz", logbook.table(200, 3, 25, seed=number))
     logs = Logs(str(tmp_path / "*.csv.gz"), logbook.PLAIN)
-    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
-    monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)
+    monkeypatch.setattr(checkpoint, "MAX_TIME_SHARE", np.inf)
+    monkeypatch.setattr(checkpoint, "MIN_INTERVAL", -1.0)
     monkeypatch.setattr(
         threads, "plan_reading", lambda dim, memory, workers: (workers, 1024, memory)
     )

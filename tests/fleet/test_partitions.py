@@ -233,9 +233,9 @@ def test_compiled_sums_are_the_plain_ones(weighted, dtype):
 def test_a_kernel_is_compiled_where_there_is_work(monkeypatch):
     pytest.importorskip("numba")
     kernel = forms.Kernel(group_rows, "headstart.kernels.tables")
-    assert kernel.form(forms.WORTH) is not group_rows
+    assert kernel.form(forms.MIN_COMPILED_WORK) is not group_rows
     missing = forms.Kernel(group_rows, "headstart.kernels.nothing")
-    assert missing.form(forms.WORTH) is group_rows
+    assert missing.form(forms.MIN_COMPILED_WORK) is group_rows
 
 
 def test_chunks_have_a_bounded_size(monkeypatch):

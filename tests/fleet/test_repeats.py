@@ -74,7 +74,7 @@ def test_evaluate_tells_of_both(logbook, tmp_path):
 
 
 def test_of_many_rows_a_share_is_compared(logbook, tmp_path, monkeypatch):
-    monkeypatch.setattr(logs, "MOST", 1000)
+    monkeypatch.setattr(logs, "MAX_FINGERPRINTS", 1000)
     content = timed(logbook, 8000)
     logbook.write(tmp_path / "a.parquet", content, group=500)
     logbook.write(

@@ -448,7 +448,7 @@ def test_an_evaluation_knows_items_from_past_tasks_alone(tmp_path, time, model):
 def test_rows_with_items_that_do_not_fit_into_memory_are_refused(visits, tmp_path, monkeypatch):
     folder = write_files(visits, tmp_path / "log", "parquet", (0, 500))
     logs = Logs(folder, Columns("user", "spent", schema=ITEMS))
-    monkeypatch.setitem(fit.__globals__, "LEAST", 1)
+    monkeypatch.setitem(fit.__globals__, "MIN_MEMORY", 1)
     with pytest.raises(hs.InputError, match="rows are kept in memory where the schema has identi"):
         fit(logs, memory=100_000)
     with pytest.raises(hs.InputError, match="cluster must be left out with a schema with identity"):

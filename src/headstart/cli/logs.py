@@ -70,7 +70,7 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit a prior to logs, and write a bandit whose new tasks start from it."""
-    from headstart.fleet.fit import LEAST
+    from headstart.fleet.fit import MIN_MEMORY
     from headstart.fleet.fit import fit as run
     from headstart.fleet.fitted import Target
     from headstart.fleet.options import parse_bytes, parse_transfer
@@ -78,8 +78,10 @@ def fit(
 
     how, room = parse_transfer(transfer), parse_bytes(memory)
     check_reward_model(reward_model, noise)
-    if room < LEAST:
-        raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
+    if room < MIN_MEMORY:
+        raise InputError(
+            f"memory must be at least {MIN_MEMORY >> 20} MiB; got {memory!r} (--memory)"
+        )
     rows = logs.open()
     options, fields = rows.storage, rows.columns.schema
     Target(out, rows)

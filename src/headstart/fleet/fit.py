@@ -23,9 +23,9 @@ from headstart.fleet.summing.tasks import TaskPartitions, one_blas_thread
 from headstart.model.evidence import Evidence
 from headstart.storage.atomic import PathLike
 from headstart.transfer import EmpiricalBayes, Transfer
-from headstart.transfer.pooled_fit import fit_standardized, pool
+from headstart.transfer.pooled_fit import fit_standardized, pool, refuse_forced_rounds
 
-LEAST = 64 << 20  # bytes of memory without which it is not worth beginning
+MIN_MEMORY = 64 << 20  # bytes of memory without which it is not worth beginning
 
 
 def fit(
@@ -94,8 +94,8 @@ def fit(
     model = reward_model(reward, False)
     noise = None if noise is None else model.check_noise(noise)
     checks.flag("standardize", standardize)
-    if checks.integer("memory", memory) < LEAST:
-        raise InputError(f"memory must be at least {LEAST >> 20} MiB, in bytes; got {memory}")
+    if checks.integer("memory", memory) < MIN_MEMORY:
+        raise InputError(f"memory must be at least {MIN_MEMORY >> 20} MiB, in bytes; got {memory}")
     workers = None if workers is None else checks.integer("workers", workers, 1)
     target = None if out is None else Target(out, logs)
     progress, start = progress or no_progress, time.perf_counter()
@@ -144,11 +144,7 @@ def checked_transfer(logs: Logs, transfer: Transfer | None, intercept: bool) -> 
     transfer = EmpiricalBayes() if transfer is None else transfer
     if not isinstance(transfer, Transfer):
         raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
-    if transfer.keeps_forced:
-        raise InputError(
-            f"transfer must learn from all rounds; {transfer!r} learns from forced rounds alone, "
-            f"which logs do not mark: use Gaussian(forced=False)"
-        )
+    refuse_forced_rounds(transfer)
     return transfer.with_constant(checks.flag("intercept", intercept))
 
 

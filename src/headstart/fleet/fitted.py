@@ -219,7 +219,7 @@ class Fitted(NamedTuple):
         }
 
 
-LONGEST = 1 << 26  # bytes of a header
+MAX_HEADER_BYTES = 1 << 26  # bytes of a header
 
 
 class Target:
@@ -281,7 +281,7 @@ def is_replaceable(folder: Folder, name: str) -> bool:
     try:
         start = folder.read(name, 8)
         length = int.from_bytes(start, "little")
-        if not start or length > LONGEST:
+        if not start or length > MAX_HEADER_BYTES:
             return not start
         header = json.loads(folder.read(name, 8 + length)[8:])
         return bool(header["__metadata__"]["format"] == tensor_file.FORMAT)

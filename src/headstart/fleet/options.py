@@ -39,7 +39,7 @@ UNITS = {"": 30, "k": 10, "m": 20, "g": 30, "t": 40}
 LISTED = 20  # files that are named; of more, so many
 
 ONLY_IN_PYTHON = ("rule", "horizon")  # arguments that the command does not have
-ELSEWHERE = ("logs", "cluster", "workers", "progress")  # arguments that change no results
+WITHOUT_EFFECT = ("logs", "cluster", "workers", "progress")  # arguments that change no results
 
 
 def parse_bytes(text: str) -> int:
@@ -119,7 +119,7 @@ class Provenance(NamedTuple):
         given = {
             name: value
             for name, value in options.items()
-            if not (name in ELSEWHERE or value is None or equal_values(value, defaults[name]))
+            if not (name in WITHOUT_EFFECT or value is None or equal_values(value, defaults[name]))
         }
         paths = tuple(file.path for file in logs.files)
         return cls(paths, logs.columns, reading | {"storage": tuple(logs.storage)}, given)

@@ -62,7 +62,7 @@ CLICK_COPIES = 6  # arrays of the size of the features that are made of rows tha
 SHARDS = 64  # of a run
 RANGE_ROWS = 1 << 15  # that are expanded at a time, about: after them an interrupt is heard
 ITEM_COPIES = 5  # arrays of the size of all features that there are at a time
-OVERHEAD = 1000  # bytes of what is kept of a row beside its features
+ROW_OVERHEAD_BYTES = 1000  # bytes of what is kept of a row beside its features
 
 Texts = npt.NDArray[np.object_]
 
@@ -140,7 +140,7 @@ class ClickRows:
             features, ids = np.asarray(rows.features), id_texts(rows.ids)
             columns = rows.codes, rows.rewards, weights, features
             runs.append(self.folder / f"{number}-{place}.arrow")
-            with hint_at_room():
+            with suggest_other_folder():
                 write_run(runs[-1], row_shards(hash_ids(ids), ids, *columns, SHARDS))
             sums, _ = weighted_sums(features.astype(np.float64), rows.rewards, weights)
             pooled += sums.pack()
@@ -172,13 +172,13 @@ class ClickRows:
         ]
         pieces = (slice(at, at + step) for at in range(0, len(tasks), step))
         chunks = (Partition(ids[at], expand_tasks(tasks[at], prior, units)) for at in pieces)
-        with hint_at_room():
+        with suggest_other_folder():
             write_chunks(path, chunks)
         return path
 
 
 @contextlib.contextmanager
-def hint_at_room() -> Iterator[None]:
+def suggest_other_folder() -> Iterator[None]:
     """Say what to do where a temporary file could not be written."""
     try:
         yield
@@ -304,7 +304,7 @@ def read_rows(
     """All rows of logs that are evidence, and what was read; refused where there are none."""
     summary, parts = ReadSummary(), logs.parts()
     blocks: list[ItemRows] = []
-    cost = ITEM_COPIES * 8 * (logs.width + len(COLUMN_NAMES)) + OVERHEAD
+    cost = ITEM_COPIES * 8 * (logs.width + len(COLUMN_NAMES)) + ROW_OVERHEAD_BYTES
     check_memory(sum(part.rows or 0 for part in parts), cost, memory)
     for part in report_parts(parts, parts, progress):
         for block in evidence_blocks(logs.replace(intercept=False), part, summary, is_binary):

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 Form = TypeVar("Form", bound=Callable[..., Any])
 
-WORTH = 1 << 16  # rows, or as much other work, that repay loading compiled loops
+MIN_COMPILED_WORK = 1 << 16  # rows, or as much other work, that repay loading compiled loops
 
 _loaders: dict[str, threading.Thread] = {}
 
@@ -58,7 +58,7 @@ def load_if_worth(module: str, work: int) -> Any:
     """
     if is_loading(module):
         _loaders[module].join()
-    return None if work < WORTH and module not in sys.modules else load(module)
+    return None if work < MIN_COMPILED_WORK and module not in sys.modules else load(module)
 
 
 class Kernel(Generic[Form]):
@@ -77,7 +77,7 @@ class Kernel(Generic[Form]):
     def __init__(self, reference: Form, module: str) -> None:
         self.reference, self.module = reference, module
 
-    def form(self, work: int = WORTH, wait: bool = True) -> Form:
+    def form(self, work: int = MIN_COMPILED_WORK, wait: bool = True) -> Form:
         """The form to use for this much work.
 
         While the module is being loaded in the background, it is the reference unless ``wait``.

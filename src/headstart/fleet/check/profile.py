@@ -14,12 +14,13 @@ from headstart.fleet.reading.rows import BadRows, plain
 from headstart.fleet.summing.summary import Outlier
 from headstart.lab.text import count
 
-WIDEST = 30  # characters of the longest bar
-EXACT = 1e-10  # of a feature's variance that others leave unexplained: none, up to rounding
+MAX_BAR_WIDTH = 30  # characters of the longest bar
+#: Of a feature's variance, what others leave unexplained of it if they determine it exactly.
+MAX_EXACT_SHARE = 1e-10
 
 #: Attributes that have the same name in a summary.
-AS_THEY_ARE = ["files", "rows", "tasks", "task_share", "items", "missing", "non_finite"]
-AS_THEY_ARE += ["too_large", "constant", "rank", "rounds", "repeated", "notes", "findings"]
+SHARED_NAMES = ["files", "rows", "tasks", "task_share", "items", "missing", "non_finite"]
+SHARED_NAMES += ["too_large", "constant", "rank", "rounds", "repeated", "notes", "findings"]
 
 
 class RoundCounts(NamedTuple):
@@ -74,7 +75,7 @@ class Dependence(NamedTuple):
     @property
     def exact(self) -> bool:
         """Whether nothing is left but rounding."""
-        return self.unexplained <= EXACT
+        return self.unexplained <= MAX_EXACT_SHARE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Profile:
         reward = dict(zip(("least", "greatest", "mean", "deviation"), self.rewards, strict=True))
         summary = {
             "usable": self.usable,
-            **{name: getattr(self, name) for name in AS_THEY_ARE},
+            **{name: getattr(self, name) for name in SHARED_NAMES},
             "rows_of_evidence": self.shown,
             "bad_rows": self.bad,
             "weightless_rows": self.weightless,
@@ -247,13 +248,13 @@ class Profile:
         lines.append("")
         if self.findings:
             lines.append("what to fix")
-            lines += [f"  {MARKS[finding.level]} {finding.text}" for finding in self.findings]
+            lines += [f"  {LEVEL_MARKS[finding.level]} {finding.text}" for finding in self.findings]
         else:
             lines.append("nothing to fix")
         return visible("\n".join(lines))
 
 
-MARKS = {"stop": "✗", "fix": "!"}
+LEVEL_MARKS = {"stop": "✗", "fix": "!"}
 
 
 def bars(histogram: tuple[tuple[int, int, int], ...]) -> list[str]:
@@ -269,7 +270,7 @@ def bars(histogram: tuple[tuple[int, int, int], ...]) -> list[str]:
     width = max(map(len, labels), default=0)
     lines = []
     for label, (_, _, tasks) in zip(labels, histogram, strict=True):
-        eighths = max(round(8 * WIDEST * tasks / most), int(tasks > 0))
+        eighths = max(round(8 * MAX_BAR_WIDTH * tasks / most), int(tasks > 0))
         bar = "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
-        lines.append(f"  {label:>{width}}  {bar:<{WIDEST}} {tasks:,}")
+        lines.append(f"  {label:>{width}}  {bar:<{MAX_BAR_WIDTH}} {tasks:,}")
     return lines

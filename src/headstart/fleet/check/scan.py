@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headstart import checks
 from headstart.fleet.check.findings import find_problems, notes_on_columns
-from headstart.fleet.check.profile import EXACT, Dependence, Profile, RoundCounts
+from headstart.fleet.check.profile import MAX_EXACT_SHARE, Dependence, Profile, RoundCounts
 from headstart.fleet.engines.threads import job_runner
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids
@@ -40,7 +40,7 @@ Progress = Callable[[float, float], None]
 
 BLOCK = 1 << 16  # rows whose products are added up at a time
 
-NEARLY = 1e-5
+MIN_LEFT_SHARE = 1e-5
 SHOWN = 1e-3  # a term smaller than this, in standard deviations, is not worth naming …
 SHOWN_IF_EXACT = 1e-5  # … unless the relation is exact, and would not be without it
 
@@ -341,13 +341,13 @@ def dependences(
         if size:
             row = solve_triangular(lower, gram[basis, place], lower=True)
         left = float(gram[place, place] - row @ row)
-        if left > NEARLY:
+        if left > MIN_LEFT_SHARE:
             factor[size, :size] = row
             factor[size, size] = np.sqrt(left)
             basis.append(place)
             continue
         shares = solve_triangular(lower.T, row)
-        least = SHOWN_IF_EXACT if left <= EXACT else SHOWN
+        least = SHOWN_IF_EXACT if left <= MAX_EXACT_SHARE else SHOWN
         order = [index for index in np.argsort(-np.abs(shares)) if abs(shares[index]) > least]
         terms = [
             (int(places[basis[index]]), float(shares[index] * scale[place] / scale[basis[index]]))
@@ -357,7 +357,7 @@ def dependences(
         constant = float(means[places[place]] - sum(parts))
         # What rounding leaves of large means, or is as small as terms that are not named, is none.
         sizes = abs(means[places[place]]) + sum(map(abs, parts))
-        noise = 1e-9 * sizes + deviation[place] * (1e-6 if left <= EXACT else SHOWN)
+        noise = 1e-9 * sizes + deviation[place] * (1e-6 if left <= MAX_EXACT_SHARE else SHOWN)
         constant = constant if abs(constant) > noise else 0.0
         relations.append(Dependence(int(places[place]), terms, max(left, 0.0), constant))
     return relations

@@ -27,9 +27,9 @@ from headstart.fleet.summing.tasks import one_blas_thread
 Result = TypeVar("Result")
 
 RETRIES = 3  # how often a task is run again whose worker has died
-AHEAD = 2  # tasks for each CPU: one that runs, and the next
-PATIENCE = 5.0  # seconds without a free CPU after which a message says so
-SILENCE = 30.0  # seconds without a result or progress after which a message says so
+TASKS_PER_CPU = 2  # tasks for each CPU: one that runs, and the next
+BUSY_SECONDS = 5.0  # seconds without a free CPU after which a message says so
+SILENT_SECONDS = 30.0  # seconds without a result or progress after which a message says so
 POLL = 1.0  # seconds between looks at the progress of tasks
 
 log = logging.getLogger("headstart.fleet")
@@ -206,7 +206,7 @@ class Cluster:
     def wait_for_cpu(self) -> None:
         """Wait until a task can run, and say so if that takes long."""
         reference = self.task(os.getpid)()
-        while not self.ray.wait([reference], timeout=PATIENCE)[0]:
+        while not self.ray.wait([reference], timeout=BUSY_SECONDS)[0]:
             cpus = int(self.ray.cluster_resources().get("CPU", 0))
             log.warning(
                 f"No CPU of the cluster is free ({cpus} in all): waiting for one."
@@ -233,7 +233,7 @@ class Cluster:
             if self.made_progress():
                 begun, told = time.monotonic(), 0.0
             waiting = time.monotonic() - begun
-            if waiting < told + SILENCE:
+            if waiting < told + SILENT_SECONDS:
                 continue
             told = waiting
             total = int(self.ray.cluster_resources().get("CPU", 0))
@@ -290,7 +290,7 @@ class Cluster:
     @property
     def window(self) -> int:
         """How many tasks are submitted at a time."""
-        return self.slots if self.workers is not None else AHEAD * self.slots
+        return self.slots if self.workers is not None else TASKS_PER_CPU * self.slots
 
     def run_jobs(
         self, jobs: Sequence[Any], function: Callable[..., Result], *shared: Any

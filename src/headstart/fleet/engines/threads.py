@@ -105,7 +105,7 @@ class Reading:
         self.workers, self.limit = workers, memory // (4 * workers)
         self.readers, self.block, left = plan_reading(logs.width, memory, workers)
         rows = logs.survey.rows
-        if rows >= forms.WORTH:
+        if rows >= forms.MIN_COMPILED_WORK:
             forms.load_in_background(TABLES)
             forms.load_in_background(LOOPS)
         self.partitions = partition_count(rows, logs.width, self.limit)
@@ -116,7 +116,7 @@ class Reading:
         self.positions: dict[str, Position] = {}
         self.sound = True  # whether the sums hold what the summary says
         self.started = time.monotonic()
-        self.next_save = self.started + checkpoints.INTERVAL
+        self.next_save = self.started + checkpoints.MIN_INTERVAL
         self.stop = threading.Event()
         self.finished = FinishedParts(parts, progress)
         self.finished.add(self.before.parts)
@@ -190,7 +190,8 @@ class Reading:
                 table = [self.write(self.sums.snapshot())] if len(self.sums.index) else []
                 self.checkpoint.save([*self.runs, *table], self.summary, self.positions)
             end = time.monotonic()
-            self.next_save = end + max(checkpoints.INTERVAL, (end - begin) / checkpoints.SHARE)
+            wait = max(checkpoints.MIN_INTERVAL, (end - begin) / checkpoints.MAX_TIME_SHARE)
+            self.next_save = end + wait
 
     def finish(self) -> LocalTasks:
         """The tasks, when all is read."""
@@ -204,7 +205,7 @@ class Reading:
             files = self.sum_partitions([*earlier, *self.runs])
             tasks: LocalTasks = DiskTasks(dim, files, self.workers)
         else:
-            if time.monotonic() - self.started > checkpoints.INTERVAL:
+            if time.monotonic() - self.started > checkpoints.MIN_INTERVAL:
                 self.save()
             self.sums.drop_buffer()
             index = self.sums.index

@@ -206,7 +206,7 @@ def sample_notes(sample: Sample, split: Split, has_times: bool, is_binary: bool)
             "predict probabilities"
         )
     share = sample.rounds.max() / sample.rounds.sum()
-    if share > MUCH and share * len(sample.rounds) > 1.0 / MUCH:
+    if share > LARGE_TASK_SHARE and share * len(sample.rounds) > 1.0 / LARGE_TASK_SHARE:
         notes.append(
             f"one task has {100.0 * share:.0f} % of all rewards: pooled models describe this task "
             f"more than any other, and the mean length of a task is not that of most"
@@ -226,7 +226,7 @@ def sample_notes(sample: Sample, split: Split, has_times: bool, is_binary: bool)
     return notes
 
 
-MUCH = 0.2  # of all rewards, for one task
+LARGE_TASK_SHARE = 0.2  # of all rewards, for one task
 
 
 def reason_for_no_values(is_binary: bool, has_items: bool, missing: str) -> str:

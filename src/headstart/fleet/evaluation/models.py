@@ -31,8 +31,8 @@ from headstart.records import Array
 
 Expand = Callable[[Prior, bool], Array]
 
-MOST = 500  # past tasks that four numbers are fitted to
-LEAST = 1e-6  # the least R², as a share of the mean square reward
+MAX_FITTED_TASKS = 500  # past tasks that four numbers are fitted to
+MIN_NOISE_SHARE = 1e-6  # the least R², as a share of the mean square reward
 
 
 def fit_models(
@@ -109,7 +109,7 @@ def independent_model(
     """
     # The past tasks that have shown anything; some of them, evenly spread, if there are many.
     use = np.flatnonzero(past[:, -2] > 0)
-    sample = Evidence.unpack(past[use[:: max(1, -(-len(use) // MOST))]], dim)
+    sample = Evidence.unpack(past[use[:: max(1, -(-len(use) // MAX_FITTED_TASKS))]], dim)
     tried = (
         fit_scales(sample, intercept, around_average, units, known_noise)
         for units in candidate_units(sample)
@@ -171,7 +171,9 @@ def random_intercept_model(
         offsets = 0.5 * float(np.log1p(ratio * own).sum())
         if known_noise is not None:
             return -0.5 * rest / known_noise**2 - offsets, mean, left, known_noise**2
-        noise = max(rest / max(count, 1e-300), LEAST * square / max(count, 1e-300), 1e-100)
+        noise = max(
+            rest / max(count, 1e-300), MIN_NOISE_SHARE * square / max(count, 1e-300), 1e-100
+        )
         score = -0.5 * count * np.log(noise) - offsets
         return float(score), mean, left, noise
 
@@ -228,7 +230,7 @@ def fit_scales(
     # all in units of their usual size.
     scale = np.where(is_flat, usual, usual / spread) / units**2
     start = np.array([np.log(0.5), 0.0, np.log(0.5), 0.0])
-    bounds = [(np.log(1e-12), 30.0)] * 2 + [(np.log(LEAST), 30.0), (None, None)]
+    bounds = [(np.log(1e-12), 30.0)] * 2 + [(np.log(MIN_NOISE_SHARE), 30.0), (None, None)]
     if known_noise is not None:
         start[2] = np.log(known_noise**2 / usual)
         bounds[2] = (start[2], start[2])

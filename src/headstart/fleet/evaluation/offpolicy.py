@@ -61,8 +61,8 @@ ESTIMATOR_NOTE = (
 )
 
 #: By how much the propensities of a round may miss 1, and in which share of the rounds they may.
-CLOSE = 1e-3
-FEW = 0.01
+MAX_SUM_ERROR = 1e-3
+MAX_WRONG_SHARE = 0.01
 
 
 class Terms(NamedTuple):
@@ -236,8 +236,8 @@ def reason_to_withhold(offers: Offers) -> str:
         )
     totals = np.zeros(0) if offers.totals is None else offers.totals
     known = totals[np.isfinite(totals)]
-    off = int((np.abs(known - 1.0) > CLOSE).sum())
-    if off > FEW * len(known):
+    off = int((np.abs(known - 1.0) > MAX_SUM_ERROR).sum())
+    if off > MAX_WRONG_SHARE * len(known):
         return (
             f"Off-policy values are withheld: in {off:,} of {len(known):,} rounds the "
             "propensities of the arms do not add up to 1 (the median of all sums is "

@@ -19,7 +19,13 @@ from headstart.fleet.evaluation import plots
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE
 from headstart.fleet.evaluation.result import LEGEND
-from headstart.fleet.evaluation.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
+from headstart.fleet.evaluation.verdict import (
+    MAX_MISSED_GAIN,
+    MAX_POOLED_REGRET,
+    MAX_RIVAL_SAVING,
+    MIN_GAIN,
+    MIN_RELEVANT_SHARE,
+)
 from headstart.fleet.reading.stores import is_url
 from headstart.lab.report import Section, write_report
 from headstart.lab.text import count
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
 
     from headstart.fleet.evaluation.result import Evaluation
 
-ROOM = 16 * 2**20  # bytes that a page and its figures need at most
+MIN_DISK_BYTES = 16 * 2**20  # bytes that a page and its figures need at most
 
 ANSWERS = {"yes": "✓\xa0yes", "no": "✗\xa0no", "open": "?\xa0open"}
 
@@ -43,7 +49,7 @@ TITLES = {
     "unknown": "? No verdict",
 }
 
-ABOUT = {
+MODEL_DESCRIPTIONS = {
     LEARNED: "each task starts from what past tasks share, and learns",
     POOLED: "all tasks are taken for one and the same",
     OFFSET: "one pooled model, and an offset of its own for each task (a mixed model)",
@@ -100,10 +106,10 @@ def check_place(folder: str | os.PathLike[str]) -> None:
             raise FileError(f"out {str(target)!r} must be a folder; {what}")
         with tempfile.TemporaryDirectory(prefix=".headstart-", dir=there):
             room = shutil.disk_usage(there).free
-        if room < ROOM:
+        if room < MIN_DISK_BYTES:
             raise FileError(
                 f"out {str(target)!r} has room for {room / 2**20:.1f} MiB; a page needs "
-                f"{ROOM // 2**20} MiB"
+                f"{MIN_DISK_BYTES // 2**20} MiB"
             )
 
 
@@ -190,14 +196,22 @@ def describe_gain(evaluation: Evaluation) -> str:
 def describe_method() -> str:
     """What was done, from a file beside this one."""
     text = files("headstart.fleet.evaluation").joinpath("method.md").read_text(encoding="utf-8")
-    limits = {"worth": WORTH, "relevant": RELEVANT, "tolerated": TOLERATED, "alike": ALIKE}
-    limits |= {"missed": MISSED["pooling"], "missed_alone": MISSED["independence"]}
+    limits = {
+        "worth": MIN_GAIN,
+        "relevant": MIN_RELEVANT_SHARE,
+        "tolerated": MAX_RIVAL_SAVING,
+        "alike": MAX_POOLED_REGRET,
+    }
+    limits |= {
+        "missed": MAX_MISSED_GAIN["pooling"],
+        "missed_alone": MAX_MISSED_GAIN["independence"],
+    }
     return text.format(**{name: f"{100.0 * share:g} %" for name, share in limits.items()})
 
 
 def describe_models(evaluation: Evaluation) -> str:
     """What each model is."""
-    lines = [f"- **{name}**: {ABOUT[name]}" for name in evaluation.priors]
+    lines = [f"- **{name}**: {MODEL_DESCRIPTIONS[name]}" for name in evaluation.priors]
     which = "All models have" if evaluation.settings["intercept"] else "No model has"
     lines.append(f"\n{which} an intercept. {LEGEND}")
     return "\n".join(lines)

@@ -20,7 +20,7 @@ from headstart.fleet.evaluation.measures import (
     Estimate,
 )
 from headstart.fleet.evaluation.offpolicy import NAMES
-from headstart.fleet.evaluation.verdict import RELEVANT
+from headstart.fleet.evaluation.verdict import MIN_RELEVANT_SHARE
 from headstart.fleet.reading.hashing import count_by_doubling
 from headstart.lab.figures.elements.base import DOUBLE, Figure
 from headstart.lab.figures.elements.interval_rows import IntervalPoint, bar_figure, interval_figure
@@ -51,7 +51,7 @@ ESTIMATORS = {
     NAMES["dr"]: Style("#0072B2", "-", "D"),
 }
 
-ALL = "95 % intervals by drawing tasks anew"
+INTERVAL_NOTE = "95 % intervals by drawing tasks anew"
 
 
 def line_table(
@@ -107,7 +107,7 @@ def errors(evaluation: Evaluation) -> Figure:
         "errors",
         "Error by position",
         f"Every reward of {count(evaluation.judged, 'future task')} is predicted before it is "
-        f"learned from; {ALL}.",
+        f"learned from; {INTERVAL_NOTE}.",
         panels,
     )
 
@@ -120,8 +120,8 @@ def gains(evaluation: Evaluation) -> Figure:
     return interval_figure(
         "gains",
         "Which model predicts new tasks better",
-        f"The share of the second model's squared error that the first saves, {ALL}. Inside the "
-        f"grey band, ±{100.0 * RELEVANT:g} %, a difference does not matter.",
+        f"The share of the second model's squared error that the first saves, {INTERVAL_NOTE}. "
+        f"Inside the grey band, ±{100.0 * MIN_RELEVANT_SHARE:g} %, a difference does not matter.",
         [
             IntervalPoint(
                 f"{one} against {other}",
@@ -132,7 +132,7 @@ def gains(evaluation: Evaluation) -> Figure:
         ],
         {"difference": STYLES[LEARNED]},
         "squared error saved (%)",
-        margin=100.0 * RELEVANT,
+        margin=100.0 * MIN_RELEVANT_SHARE,
     )
 
 
@@ -171,7 +171,8 @@ def calibration(evaluation: Evaluation) -> Figure:
         "Calibration",
         "Left: the share of rewards inside predictive intervals of 50, 80 and 95 %, less that "
         "share. Right: how many rewards fall into each tenth of their predicted distributions; "
-        f"flat is right, and rewards of few values (clicks, stars) cannot be flat. {ALL}.",
+        "flat is right, and rewards of few values (clicks, stars) cannot be flat. "
+        f"{INTERVAL_NOTE}.",
         panels,
     )
 
@@ -232,7 +233,7 @@ def values(evaluation: Evaluation) -> Figure:
         "Replay runs the policy from a task's start, on the rounds in which it picks what was "
         "logged; IPS, SNIPS and doubly robust take its choice once at each logged history, on all "
         f"{number(evaluation.values[0].rounds)} rounds. They need not agree: compare policies by "
-        f"one estimator. {ALL}.",
+        f"one estimator. {INTERVAL_NOTE}.",
         [IntervalPoint(value.policy, value.estimator, *value.value) for value in evaluation.values],
         {name: look for name, look in ESTIMATORS.items() if name in used},
         "mean reward per round",

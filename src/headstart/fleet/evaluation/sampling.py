@@ -35,7 +35,7 @@ from headstart.fleet.summing.summary import Progress, ReadSummary, report_parts
 from headstart.lab.text import count
 from headstart.transfer.task_order import Hashes
 
-NEVER = np.iinfo(np.int64).max
+NO_START = np.iinfo(np.int64).max
 
 
 def read_sample(
@@ -106,7 +106,7 @@ def count_tasks(rows: Rows, tasks: KeyedSums, seed: int) -> Hashes:
     """Add the rewards and first times of a block's tasks; gives their hashes."""
     keys, shown = hash_ids(rows.ids, seed), slice(None) if rows.chosen is None else rows.chosen
     codes = rows.codes[shown]
-    counts, starts = np.bincount(codes, minlength=len(keys)), np.full(len(keys), NEVER)
+    counts, starts = np.bincount(codes, minlength=len(keys)), np.full(len(keys), NO_START)
     if rows.timestamps is not None:
         np.minimum.at(starts, codes, rows.timestamps[shown])
     some = counts > 0
@@ -137,7 +137,7 @@ def read_part(
 
 
 #: Random splits: at least, at most, and so many that this is about how many tasks they have in all.
-FEWEST, MOST, ENOUGH = 3, 5, 2500
+MIN_SPLITS, MAX_SPLITS, TASKS_OF_ALL_SPLITS = 3, 5, 2500
 
 
 class Split(NamedTuple):
@@ -157,7 +157,7 @@ def split_at_random(tasks: int, future: float, splits: int | None) -> list[Split
     [[0, 1, 2], [3, 4, 5], [7, 8, 9]]
     """
     ahead = check_split(tasks, future)
-    splits = splits or max(FEWEST, min(MOST, ENOUGH // max(tasks, 1)))
+    splits = splits or max(MIN_SPLITS, min(MAX_SPLITS, TASKS_OF_ALL_SPLITS // max(tasks, 1)))
     starts = [round(turn / splits * tasks) for turn in range(splits)]
     moving = [np.sort((start + np.arange(ahead)) % tasks) for start in starts]
     return [

@@ -25,7 +25,7 @@ from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES
 from headstart.features.schema.encoder import Encoder
-from headstart.fleet.evaluation.models import MOST, fit_models
+from headstart.fleet.evaluation.models import MAX_FITTED_TASKS, fit_models
 from headstart.fleet.evaluation.rollouts import AnyPrior, Episodes, Forecast, forecast
 from headstart.fleet.evaluation.sample import Columns, Places, Sample, take_rows
 from headstart.fleet.evaluation.sampling import Split
@@ -40,7 +40,7 @@ from headstart.transfer.partitions import PartitionList
 from headstart.transfer.pooled_fit import PooledFit, fit_standardized
 from headstart.transfer.standardize import Standardization
 
-LEAST_CHANCE = 1e-12  # the least probability that a reward is scored by
+MIN_PROBABILITY = 1e-12  # the least probability that a reward is scored by
 
 
 class Setup(NamedTuple):
@@ -105,7 +105,7 @@ def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitRe
         _, *columns = zip(*tasks, strict=True)
         as_one, some = (
             [OneTask("", *map(np.concatenate, columns))],
-            tasks[:: max(1, -(-len(tasks) // MOST))],
+            tasks[:: max(1, -(-len(tasks) // MAX_FITTED_TASKS))],
         )
         models = fit_models(
             learned,
@@ -161,7 +161,7 @@ def forecast_clicks(prior: AnyPrior, episodes: Episodes, seed: int) -> Forecast:
     def score(belief: Any, x: Array, r: Array, at: tuple[slice, int]) -> tuple[Array, Array, Array]:
         row = x[:, None, :]
         chance = expected_probability(belief.predict(row)[:, 0], belief.width(row)[:, 0])
-        likely = np.maximum(np.where(r > 0, chance, 1.0 - chance), LEAST_CHANCE)
+        likely = np.maximum(np.where(r > 0, chance, 1.0 - chance), MIN_PROBABILITY)
         low = np.where(r > 0, 1.0 - chance, 0.0)
         return (r - chance) ** 2, np.log(likely), low + shares[at] * likely
 

@@ -17,23 +17,23 @@ from headstart.bandit.reports.gain import Gain
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Estimate
 
 #: The share of squared error below which a difference does not matter.
-RELEVANT = 0.01
+MIN_RELEVANT_SHARE = 0.01
 #: The share of squared error that a rival may yet save when a model is said to do as well.
-TOLERATED = 0.05
+MAX_RIVAL_SAVING = 0.05
 #: Nats per reward by which a prior may lose to every special case of itself.
-HOPELESS = 0.05
+MAX_LOST_NATS = 0.05
 #: The share of regret that is worth a learned prior.
-WORTH = 0.05
+MIN_GAIN = 0.05
 #: The share of regret that it may yet save when something simpler is said to do as well. Less where
 #: slopes are pooled: a task alone catches up in time, pooled slopes never do.
-MISSED = {"pooling": 0.05, "offset": 0.05, "independence": 0.1}
+MAX_MISSED_GAIN = {"pooling": 0.05, "offset": 0.05, "independence": 0.1}
 #: The share of what choosing at random loses that pooled slopes may lose when tasks are said to be
 #: alike, or to differ by an offset only.
-ALIKE = 0.1
+MAX_POOLED_REGRET = 0.1
 #: What differences are in.
 UNIT = "of the squared error"
 #: Tasks of each kind without which intervals cannot be trusted.
-FEWEST = 10
+MIN_TASKS = 10
 
 
 Savings = Mapping[tuple[str, str], Estimate]
@@ -154,20 +154,19 @@ def too_little(basis: Basis) -> str:
     if basis.informative == 0:
         return f"every reward is {basis.usual:g}, and nothing can be learned from that"
     few = min(basis.past, basis.judged)
-    if few < FEWEST:
+    if few < MIN_TASKS:
         side = "past" if basis.past <= basis.judged else "future"
-        return (
-            f"only {few} {side} tasks, and fewer than {FEWEST} say nothing about how tasks differ"
-        )
+        least = f"fewer than {MIN_TASKS} say nothing about how tasks differ"
+        return f"only {few} {side} tasks, and {least}"
     single = "and a single one does not distinguish a task from noise"
     for tasks, what in (
         (basis.informative, f"a reward other than {basis.usual:g}"),
         (basis.several, f"more than one reward, {single}"),
     ):
-        if tasks < FEWEST:
+        if tasks < MIN_TASKS:
             who = {0: "no task has", 1: "only 1 task has"}.get(tasks, f"only {tasks} tasks have")
             return f"{who} {what}"
-    if basis.unusual < FEWEST:
+    if basis.unusual < MIN_TASKS:
         return (
             f"only {basis.unusual:,} of the {basis.rewards:,} rewards that were predicted "
             f"{'is' if basis.unusual == 1 else 'are'} other than {basis.usual:g}. Where rewards "
@@ -182,7 +181,7 @@ def misfit(scores: Savings, models: Mapping[str, str]) -> str:
     The simpler models are special cases of it: it may lose a little to each, but not much to all.
     """
     rivals = [scores[model, LEARNED] for model in models.values() if model != LEARNED]
-    if all(rival.low > HOPELESS for rival in rivals):
+    if all(rival.low > MAX_LOST_NATS for rival in rivals):
         return (
             f"The fit has failed: by log-likelihood the learned prior predicts worse than every "
             f"simpler model, by {min(rivals).value:.3g} nats per reward or more. These models are "
@@ -198,20 +197,20 @@ def supported(name: str, models: Mapping[str, str], savings: Savings, gain: Gain
     others = [other for other in models.values() if other != model]
     if name == "transfer":
         ahead = all(savings[model, other].low > 0.0 for other in others)
-        return ahead and gain.low > 0.0 and gain.saved >= WORTH
+        return ahead and gain.low > 0.0 and gain.saved >= MIN_GAIN
     rivals = [savings[other, model] for other in others]
-    if any(clearly_better(rival) or not rival.high <= TOLERATED for rival in rivals):
+    if any(clearly_better(rival) or not rival.high <= MAX_RIVAL_SAVING for rival in rivals):
         return False
     # Tasks that share nothing must differ for certain; tasks that are alike must not differ much.
     if name == "independence" and not savings[model, POOLED].low > 0.0:
         return False
-    if name != "independence" and gain.pooled_high > ALIKE:
+    if name != "independence" and gain.pooled_high > MAX_POOLED_REGRET:
         return False
-    if clearly_better(savings[model, LEARNED]) and gain.low < WORTH:
+    if clearly_better(savings[model, LEARNED]) and gain.low < MIN_GAIN:
         return True
     # The gain is that over the better of the two ways to choose; this model's may be the other.
     regret = gain.alone if name == "independence" else gain.pooled
-    return gain.high <= MISSED[name] and gain.over_rival(regret) <= MISSED[name]
+    return gain.high <= MAX_MISSED_GAIN[name] and gain.over_rival(regret) <= MAX_MISSED_GAIN[name]
 
 
 def nearest(models: Mapping[str, str], savings: Savings) -> str:
@@ -226,7 +225,7 @@ def is_tie(saved: Estimate) -> bool:
     >>> is_tie(Estimate(0.001, -0.002, 0.004)), is_tie(Estimate(0.001, -0.02, 0.022))
     (True, False)
     """
-    return saved.low > -RELEVANT and saved.high < RELEVANT
+    return saved.low > -MIN_RELEVANT_SHARE and saved.high < MIN_RELEVANT_SHARE
 
 
 def clearly_better(saved: Estimate) -> bool:
@@ -237,7 +236,7 @@ def clearly_better(saved: Estimate) -> bool:
     >>> clearly_better(Estimate(0.002, 0.001, 0.003))
     False
     """
-    return saved.low > 0.0 and saved.value >= RELEVANT
+    return saved.low > 0.0 and saved.value >= MIN_RELEVANT_SHARE
 
 
 OTHERS = {
@@ -296,7 +295,7 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
     if is_tie(lead):
         return (
             f"The models predict equally well: a new task's {rewards} are predicted by the learned "
-            f"prior as by {OTHERS[rival]}, within {100.0 * RELEVANT:g} % {UNIT} "
+            f"prior as by {OTHERS[rival]}, within {100.0 * MIN_RELEVANT_SHARE:g} % {UNIT} "
             f"({format_saving(lead)}). At choosing, the learned prior is expected to save {gain}."
         )
     if lead.high < 0.0:
@@ -328,7 +327,7 @@ def more_tasks(saved: Estimate) -> str:
     half = (saved.high - saved.low) / 2.0
     if not math.isfinite(half) or half <= 0.0:
         return ""
-    times = (half / max(abs(saved.value), RELEVANT)) ** 2
+    times = (half / max(abs(saved.value), MIN_RELEVANT_SHARE)) ** 2
     if times <= 1.0:
         return ""
     enough = next((many for many in (2, 5, 10, 20, 50, 100) if times <= many), None)

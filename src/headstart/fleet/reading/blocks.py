@@ -32,10 +32,10 @@ from headstart.fleet.reading.rows import Rows, drop_unused_ids
 from headstart.fleet.reading.types import is_text, is_time
 from headstart.transfer.task_order import Hashes, mix_bits
 
-LONGEST = 1000  # characters of a task id
+MAX_ID_LENGTH = 1000  # characters of a task id
 DENSE = 8  # whole numbers within so many times their count are counted in a table
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-NEVER = -(2**63)
+NO_TIME = -(2**63)
 
 
 def to_rows(block: Block, resolved: Resolved, width: int, share: float, lenient: bool) -> Rows:
@@ -133,7 +133,7 @@ def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
     lengths = as_array(pc.utf8_length(ids))
     for reason, wrong in (
         ("task is missing", lengths == 0),
-        (f"task is longer than {LONGEST} characters", lengths > LONGEST),
+        (f"task is longer than {MAX_ID_LENGTH} characters", lengths > MAX_ID_LENGTH),
         ("task is not valid text", broken),
     ):
         if wrong.any():
@@ -216,17 +216,17 @@ def parse_times(array: pa.Array, role: str, cells: Cells) -> pa.Array:
             return array.cast(pa.timestamp("us", zone)).view(pa.int64()).view(pa.timestamp("us"))
     texts = array.to_pylist()
     parsed = [None if text is None or not text.strip() else since_epoch(text) for text in texts]
-    wrong = np.array([moment == NEVER for moment in parsed], dtype=bool)
+    wrong = np.array([moment == NO_TIME for moment in parsed], dtype=bool)
     cells.reject(f"{role} is not a time", wrong, lambda place: repr(texts[place])[:60])
     return pa.array(parsed, pa.int64()).view(pa.timestamp("us"))
 
 
 def since_epoch(text: str) -> int:
-    """Microseconds since 1970, in UTC where the text has no zone; ``NEVER`` where it is no time."""
+    """Microseconds since 1970, in UTC unless the text has a zone; ``NO_TIME`` if it is no time."""
     try:
         moment = datetime.datetime.fromisoformat(text.strip())
     except ValueError:
-        return NEVER
+        return NO_TIME
     moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
     return (moment - EPOCH) // datetime.timedelta(microseconds=1)
 

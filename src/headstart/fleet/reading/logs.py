@@ -26,8 +26,8 @@ from headstart.fleet.reading.types import is_number, is_text, time_unit
 
 ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
-MOST = 1 << 18  # fingerprints of a log, about
-SMALL = 1 << 17  # fewer than this if memory is scarce,
+MAX_FINGERPRINTS = 1 << 18  # fingerprints of a log, about
+FRUGAL_ROWS = 1 << 17  # fewer than this if memory is scarce,
 BYTES = 256 * 2**20  # and about this many bytes of features
 FIELD_GAP = "field  is missing"  # a reason why a row is bad, without the name of the field
 
@@ -215,7 +215,7 @@ class Logs:
         notes += [f"{path!r} is empty" for path, kind in kinds.items() if kind is None]
         copies = files.find_copies(self.files, self.storage)
         rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
-        return Survey(parts, rows, notes, copies, min(1.0, MOST / max(rows, 1)))
+        return Survey(parts, rows, notes, copies, min(1.0, MAX_FINGERPRINTS / max(rows, 1)))
 
     def survey_file(self, file: files.File) -> tuple[list[Part], str | None]:
         """The parts of one file, and how its ids are written; ``None`` where it is empty."""
@@ -322,7 +322,7 @@ class Logs:
 
     def blocks(self, part: Part, rows: int) -> Iterator[tuple[Block, Resolved]]:
         """The rows of a part as they are in its file and in the names of its folders."""
-        with self.open_reader(part.path, frugal=rows < SMALL) as reader:
+        with self.open_reader(part.path, frugal=rows < FRUGAL_ROWS) as reader:
             resolved = self.resolve(reader, part.path)
             self.compare(resolved, repr(part.path))
             features = self.resolved.features if self.features_read else ()

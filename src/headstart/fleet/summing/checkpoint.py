@@ -24,11 +24,11 @@ from headstart.fleet.summing.summary import ReadSummary
 from headstart.storage import atomic
 from headstart.storage.atomic import PathLike
 
-INTERVAL = 60.0  # seconds between checkpoints, at least
-SHARE = 0.05  # of the time that writing them may take
+MIN_INTERVAL = 60.0  # seconds between checkpoints, at least
+MAX_TIME_SHARE = 0.05  # of the time that writing them may take
 LOCK = "lock"
 ENTRY = re.compile(r"entry-[0-9a-f]+\.json")
-OURS = re.compile(r"(entry|run|partition)-[0-9a-f-]+\.(json|arrow)(\.draft)?")
+CHECKPOINT_FILE = re.compile(r"(entry|run|partition)-[0-9a-f-]+\.(json|arrow)(\.draft)?")
 
 Position = tuple[int, int]  # how many rows a block has, and how many blocks were read
 Positions = Mapping[str, Position]  # by part
@@ -134,7 +134,11 @@ class Checkpoint:
     def remove_unsaved(self) -> None:
         """Remove the runs that no entry names."""
         for name in self.folder.names():
-            if name.startswith("run-") and OURS.fullmatch(name) and name not in self.named:
+            if (
+                name.startswith("run-")
+                and CHECKPOINT_FILE.fullmatch(name)
+                and name not in self.named
+            ):
                 self.folder.remove(name)
 
 
@@ -181,7 +185,7 @@ def remove_checkpoint(place: PathLike, storage: Storage | None = None) -> None:
     folder = Folder(place, storage)
     names = sorted(folder.names(), key=lambda name: not ENTRY.fullmatch(name))  # entries first
     for name in names:
-        if OURS.fullmatch(name) or name == LOCK:
+        if CHECKPOINT_FILE.fullmatch(name) or name == LOCK:
             folder.remove(name)
     if not folder.remote:
         with contextlib.suppress(OSError):  # there is something else in it, or it is not there

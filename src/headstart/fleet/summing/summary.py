@@ -32,7 +32,7 @@ Array = npt.NDArray[np.float64]
 
 #: How many times s the root mean square is where it is told, and where nothing is learned.
 NOTABLE, HIDING = 1e2, 1e6
-MOST = 256  # rows of a sample, fewer if they are wide
+MAX_SAMPLE_ROWS = 256  # rows of a sample, fewer if they are wide
 NUMBERS = 20_000
 BLOCK = 32  # rows of a block that are looked at
 ADVICE = "a few rows outweigh all others. Repair them, or clip the column or take its logarithm"
@@ -44,7 +44,7 @@ def thin(*parts: Array | None) -> Array | None:
     if not given:
         return None
     rows = given[0] if len(given) == 1 else np.concatenate(given)
-    most = int(np.clip(NUMBERS // rows.shape[1], 16, MOST))
+    most = int(np.clip(NUMBERS // rows.shape[1], 16, MAX_SAMPLE_ROWS))
     while len(rows) > most:
         rows = rows[::2]
     return rows

@@ -23,7 +23,8 @@ from headstart.model.prior import Prior
 from headstart.records import fields_of
 from headstart.small_matrices import use_kernels
 
-LARGE = 2**20  # elements from which an array is donated: its memory is used for the result
+#: Elements from which an array is donated, so that its memory is used for the result.
+MIN_DONATED_SIZE = 2**20
 COMPILERS = 8  # threads that compile at once
 
 
@@ -213,7 +214,7 @@ class FoldStep:
 def split(state: Any) -> tuple[Any, dict[int, Any], dict[int, Any]]:
     """The pytree structure of a state, its large arrays and its small ones, by their indices."""
     leaves, structure = jax.tree_util.tree_flatten(state)
-    is_large = [leaf.size >= LARGE for leaf in leaves]
+    is_large = [leaf.size >= MIN_DONATED_SIZE for leaf in leaves]
     large = {at: leaf for at, leaf in enumerate(leaves) if is_large[at]}
     return structure, large, {at: leaf for at, leaf in enumerate(leaves) if not is_large[at]}
 

@@ -22,8 +22,8 @@ from headstart.fleet.reading.types import is_text_field
 
 TRUE = ["1", "1.0", "True", "TRUE", "true"]
 FALSE = ["0", "0.0", "False", "FALSE", "false"]
-MARKS = [".", "-", "?"]  # cells that stand for a missing number
-NOTHING = {"", "na", "n/a", "nan", "null", "none", "#n/a", "-nan", *MARKS}
+MISSING_MARKS = [".", "-", "?"]  # cells that stand for a missing number
+MISSING_TEXTS = {"", "na", "n/a", "nan", "null", "none", "#n/a", "-nan", *MISSING_MARKS}
 WRONG_WIDTH = "row has another number of cells than the header"
 OPEN_QUOTE = "row has a quote that is not closed in its line"
 
@@ -59,7 +59,8 @@ class CsvFile(LineFile):
         self.marked = tuple(
             name
             for name, cells, array in zip(self.names, columns, arrays, strict=True)
-            if not kinds.is_string(array.type) and pc.any(pc.is_in(cells, pa.array(MARKS))).as_py()
+            if not kinds.is_string(array.type)
+            and pc.any(pc.is_in(cells, pa.array(MISSING_MARKS))).as_py()
         )
         return pa.table(arrays, names=self.names)
 
@@ -220,7 +221,7 @@ def column_type(role: str | None, field: Field | None, cells: pa.ChunkedArray) -
 
 def are_whole_fractions(cells: pa.ChunkedArray) -> bool:
     """Whether cells are whole numbers that are written as 7.0."""
-    texts = [cell for cell in cells.to_pylist() if cell.strip().lower() not in NOTHING]
+    texts = [cell for cell in cells.to_pylist() if cell.strip().lower() not in MISSING_TEXTS]
     return bool(texts) and all(re.fullmatch(r"-?[0-9]+\.0+", cell.strip()) for cell in texts)
 
 
@@ -256,7 +257,7 @@ def text_options(names: list[str]) -> arrow_csv.ConvertOptions:
 def convert_texts(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
     """Cells of text as another type: missing where they cannot be, and what those held."""
     texts = pc.utf8_trim_whitespace(pa.chunked_array(column, pa.string()).combine_chunks())
-    empty = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(NOTHING)))
+    empty = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(MISSING_TEXTS)))
     texts = pc.if_else(empty, pa.scalar(None, pa.string()), texts)
     if not kinds.is_boolean(kind):
         with contextlib.suppress(pa.ArrowInvalid):

@@ -30,8 +30,8 @@ RANGE = 64 * 2**20  # bytes of a part, and of the longest line
 PIECE = 16 * 2**20  # bytes that are read at a time
 BUFFER = 1 << 16
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-SAMPLE = 1 << 20  # bytes from which the kinds of columns are inferred
-PLACE = 1000  # rows of a sample that are from one place of the file
+SAMPLE_BYTES = 1 << 20  # bytes from which the kinds of columns are inferred
+ROWS_PER_PLACE = 1000  # rows of a sample that are from one place of the file
 
 
 class LineFile:
@@ -43,7 +43,7 @@ class LineFile:
 
     def __init__(self, source: pa.NativeFile, path: str, columns: Columns, remote: bool) -> None:
         self.source, self.path, self.header_end = source, path, 0
-        with contextlib.closing(read_lines(source, path, 0, SAMPLE, SAMPLE)) as lines:
+        with contextlib.closing(read_lines(source, path, 0, SAMPLE_BYTES, SAMPLE_BYTES)) as lines:
             self.text = next(lines, b"").removeprefix(BYTE_ORDER_MARK)
         self.schema = self.find_schema(columns) if self.text.strip() else None
 
@@ -72,7 +72,7 @@ class LineFile:
         body, size = self.text[self.header_end :], self.source.size()
         length = len(body) / max(body.count(b"\n"), 1)
         wanted = min(int(1.1 * rows * length) + 1, PIECE)
-        places = max(rows // PLACE, 1) if self.is_seekable and wanted < size else 1
+        places = max(rows // ROWS_PER_PLACE, 1) if self.is_seekable and wanted < size else 1
         step, pieces = self.header_end + -(-wanted // places), []
         for start in evenly(size, places):
             piece = next(read_lines(self.source, self.path, start, start + step, step), b"")
@@ -136,7 +136,7 @@ def read_lines(
             if not text.endswith(b"\n"):
                 text += read_line(stream, path)
             if is_quoted and text.count(b'"') % 2:
-                left = SAMPLE if packed else min(stop - place - len(text), SAMPLE)
+                left = SAMPLE_BYTES if packed else min(stop - place - len(text), SAMPLE_BYTES)
                 text += close_quotes(stream, path, left)
             place += len(text)
             yield text
