@@ -282,7 +282,9 @@ def test_what_is_the_same_in_all_rows_of_a_task_is_noted():
     }
     names = {"task": "school", "reward": "result"}
     reviews = {each.name: each for each in hs.Schema.infer(frame, **names).review.columns}
-    assert reviews["type"].notes == "the same in all rows of a task: it tells no actions apart"
+    assert (
+        reviews["type"].notes == "the same in all rows of a task: it does not distinguish actions"
+    )
     assert reviews["place"].notes == "one to one with the task: an id?"
     assert not reviews["intake"].notes
     told = hs.Schema.infer(frame, **names, context=["type"]).review  # as a context should be

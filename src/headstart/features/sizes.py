@@ -17,7 +17,7 @@ MAX_RATIO = 1e6  # of a value and the usual size
 STEADY_RATIO = 10.0  # of sizes that hardly change
 MIN_SIZE = 1e-20  # of a value that is not taken for zero
 ROUNDING = 1e-14  # of the distance and the size of equal values
-SAMPLE_ROWS = 4096  # of a fit, about, that tell the usual distance from the median
+SAMPLE_ROWS = 4096  # of a fit, about, from which the usual distance is estimated
 
 
 class FarOutError(InputError):

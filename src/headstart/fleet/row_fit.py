@@ -60,7 +60,7 @@ from headstart.transfer.standardize import Standardization
 
 CLICK_COPIES = 6  # arrays of the size of the features that are made of rows that are read
 SHARDS = 64  # of a run
-RANGE_ROWS = 1 << 15  # that are expanded at a time, about: after them an interrupt is heard
+RANGE_ROWS = 1 << 15  # expanded at a time, about; an interrupt takes effect after them
 ITEM_COPIES = 5  # arrays of the size of all features that there are at a time
 ROW_OVERHEAD_BYTES = 1000  # bytes of what is kept of a row beside its features
 

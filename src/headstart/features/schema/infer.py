@@ -301,7 +301,7 @@ def find_copies(
             elif role == "reward" and pairs == len(set(own)):
                 notes[name] = "determines the reward: known before the choice?"
             elif role == "task" and name not in roles and pairs == others <= count / 2:
-                notes[name] = "the same in all rows of a task: it tells no actions apart"
+                notes[name] = "the same in all rows of a task: it does not distinguish actions"
         for other in names[: names.index(name)]:
             same = own == codes[other] and name not in notes
             if same and (

@@ -51,7 +51,7 @@ ESTIMATORS = {
     NAMES["dr"]: Style("#0072B2", "-", "D"),
 }
 
-INTERVAL_NOTE = "95 % intervals by drawing tasks anew"
+INTERVAL_NOTE = "95 % bootstrap intervals over tasks"
 
 
 def line_table(

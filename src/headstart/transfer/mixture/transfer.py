@@ -200,7 +200,7 @@ class Mixture(StandardizedTransfer):
         restarts = doubled and bool(np.all(state.fits[0].past.count == 0))
         steps = 6 if len(tasks) <= FEW_TASKS else 2
         guess, largest = Fit.initial(tasks, state.known_noise)[0], float(largest_size(state))
-        # Fits that began with an odd task begin anew.
+        # Fits that began with an outlier are restarted.
         begins = state.fitted_count <= FEW_TASKS and is_far_larger(state.fits[0].fit, tasks).all()
         fits: list[GroupFit] = []
         overflows = False
