@@ -50,8 +50,17 @@ class TestSparseClicks:
         listed = transfer.prior(transfer.refit_partitions(PartitionList([rows], dim=5)))
         np.testing.assert_allclose(listed.mean, prior.mean, rtol=1e-6, atol=1e-9)
 
-    @pytest.mark.parametrize("how", ["fold", "refit", "partitions"])
-    @pytest.mark.parametrize(("rarity", "rounds"), [(1.0, 8), (5.0, 25), (25.0, 25)])
+    @pytest.mark.parametrize(
+        ("how", "rarity", "rounds"),
+        [
+            ("fold", 1.0, 8),
+            ("fold", 25.0, 25),
+            ("refit", 5.0, 25),
+            ("refit", 25.0, 25),
+            ("partitions", 1.0, 8),
+            ("partitions", 5.0, 25),
+        ],
+    )
     def test_groups_without_a_click_have_the_noise_of_all(self, rarity, rounds, how):
         many = 600 if how == "partitions" else 120
         told = sparse_clicks(np.random.default_rng(1), many, rounds, rarity=rarity)
