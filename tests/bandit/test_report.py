@@ -439,3 +439,23 @@ def test_replayed_ratings_are_noted_and_the_noise_can_be_stated():
     stated, share = play_tasks(noise=1.5)
     assert "lower bound" not in stated.note
     assert share < 0.75
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_amounts_that_follow_the_size_of_the_task_are_told(fitted, scale):
+    rng = np.random.default_rng(0)
+    amount = np.geomspace(20.0, 5000.0, 20)[:, None] * rng.lognormal(0.0, 0.3, (20, 12))
+    rewards = np.log(amount) + 0.1 * rng.normal(size=amount.shape)
+    table = np.stack([rng.normal(size=amount.shape), scale * amount], -1)
+    bandit = hs.Bandit(2, seed=0)
+    if fitted:
+        ids = {"task": np.repeat(np.arange(20), 12), "reward": rewards.ravel()}
+        columns = {"age": table[..., 0].ravel(), "sales": table[..., 1].ravel()}
+        bandit.fit(ids | columns, task="task", reward="reward")
+    else:
+        for id in range(20):
+            bandit.task(id).observe(table[id], rewards[id])
+            bandit.task(id).close()
+    name = "sales" if fitted else "x1"
+    assert f"{name} differs tenfold or more between tasks" in bandit.report().note

@@ -561,6 +561,19 @@ def test_clicks_and_a_task_with_most_of_the_rows_are_told(opened):
     assert usual.notes == ()
 
 
+def test_amounts_that_follow_the_size_of_the_task_are_told_and_logarithms_help(opened):
+    rng = np.random.default_rng(0)
+    amount = np.geomspace(20.0, 5000.0, 40)[:, None] * rng.lognormal(0.0, 0.3, (40, 15))
+    reward = np.log(amount).ravel() + 0.1 * rng.normal(size=600)
+    columns = {"task": np.repeat(np.arange(40), 15), "reward": reward}
+    errors = []
+    for name, x in (("raw", amount.ravel()), ("logs", np.log1p(amount).ravel())):
+        found = evaluate(opened(pa.table(columns | {"x0": x}), name=f"{name}.parquet"))
+        errors.append(found.measures.errors[LEARNED].value)
+        assert any("x0 differs tenfold" in note for note in found.notes) == (name == "raw")
+    assert errors[1] < 0.05 * errors[0]
+
+
 def test_weights_that_cannot_be_computed_with_are_refused(opened):
     rng = np.random.default_rng(0)
     table = rows_of(np.arange(300) % 30, RANDOM[:300], w=10.0 ** rng.uniform(-30, 30, 300))

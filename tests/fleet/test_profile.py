@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headstart as hs
 from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check
 from headstart.fleet.check.scan import Scan, dependences
@@ -290,6 +291,33 @@ def test_names_that_would_drive_a_terminal_are_printed_as_escapes(headstart, log
     assert code == 2
     assert "reward is missing" in err
     assert "\x1b" not in err
+
+
+def cities(tasks=24, rows=12):
+    """Tasks of very different size, whose rewards follow from the logarithm of an amount."""
+    rng = np.random.default_rng(0)
+    amount = np.geomspace(20.0, 5000.0, tasks)[:, None] * rng.lognormal(0.0, 0.3, (tasks, rows))
+    return {
+        "task": np.repeat(np.arange(tasks), rows),
+        "reward": np.log(amount).ravel() + 0.1 * rng.normal(size=tasks * rows),
+        "x1": rng.normal(size=tasks * rows),
+        "x2": amount.ravel(),
+    }
+
+
+@pytest.mark.parametrize("group", [7, 1000])
+def test_amounts_that_follow_the_size_of_the_task_are_told(logbook, tmp_path, group):
+    arrays = cities()
+    found = profile_of(logbook, tmp_path, group=group, **arrays)
+    assert found.usable
+    assert found.proportional == ("x2",)
+    assert found.summary()["proportional"] == ["x2"]
+    assert any(note.startswith("x2 differs tenfold or more between tasks") for note in found.notes)
+    schema = hs.Schema(action={"x2": hs.number()})
+    encoded = profile_of(logbook, tmp_path, Columns("task", "reward", schema=schema), **arrays)
+    assert any(note.startswith("x2 differs tenfold") for note in encoded.notes)
+    arrays["x2"] = np.log(arrays["x2"])
+    assert not profile_of(logbook, tmp_path, **arrays).proportional
 
 
 def test_what_is_done_by_default_is_told(logbook, tmp_path):

@@ -1,5 +1,7 @@
 """The noise of one task: its estimate from few rewards, and what it does to intervals."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -7,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.model.own_noise import reward_dof, task_noise
+from headstart.model.own_noise import reward_scale, t_quantile, task_noise
 
 
 def log_posterior(log_ratio, prior, x, r):
@@ -61,11 +63,28 @@ def test_evidence_in_single_precision_gives_the_same_noise(rounds):
         assert rounded == pytest.approx(exact, rel=1e-4)
 
 
-def test_the_degrees_of_freedom_of_a_reward_are_those_of_its_larger_part():
-    few, many = reward_dof(np.array([0.0, 1e3]), 50.0, 3.0)
-    assert few == pytest.approx(3.0)
-    assert many == pytest.approx(50.0, rel=1e-3)
-    assert np.isinf(reward_dof(np.array([1.0]), np.inf, np.inf))
+def test_the_distribution_of_a_reward_is_that_of_its_larger_part():
+    for dof in (1.0, 3.0, 50.0):
+        scale, found = reward_scale(np.array([0.0, 1e3]), dof + 7.0, dof)
+        np.testing.assert_allclose(found, [dof, dof + 7.0], rtol=1e-3)
+        np.testing.assert_allclose(scale, [1.0, 1e3], rtol=1e-3)
+    scale, found = reward_scale(np.array([1.0]), np.inf, np.inf)
+    assert np.isinf(found)
+    assert scale == pytest.approx(math.sqrt(2.0))
+
+
+@pytest.mark.parametrize("noise_dof", [2.0, 4.0, 30.0])
+@pytest.mark.parametrize("more", [5.0, np.inf])
+def test_intervals_of_rewards_hold_as_much_as_they_say(noise_dof, more):
+    """What the sum of w t₁ and t₂ has in them, by the integral over t₂."""
+    width, mean_dof = np.array([0.3, 1.0, 2.5, 6.0]), noise_dof + more
+    part = scipy.stats.norm if np.isinf(more) else scipy.stats.t(mean_dof)
+    noise = scipy.stats.t(noise_dof).ppf((np.arange(20_000) + 0.5) / 20_000)
+    scale, dof = reward_scale(width, mean_dof, noise_dof)
+    for level, least, most in ((0.8, 0.77, 0.81), (0.9, 0.885, 0.91), (0.95, 0.945, 0.962)):
+        for w, half in zip(width, scale * t_quantile(level, dof), strict=True):
+            inside = (part.cdf((half - noise) / w) - part.cdf((-half - noise) / w)).mean()
+            assert least < inside < most
 
 
 @pytest.fixture(scope="module")

@@ -75,4 +75,4 @@ class BanditQueries:
         """A summary: tasks, subspace, eigenvalues, and the gain expected for a new task."""
         state = self._state
         with state.lock:
-            return make_report(state.ledger, repr(state.rule), state.reader.features.intercept)
+            return make_report(state.ledger, repr(state.rule), state.reader.features)

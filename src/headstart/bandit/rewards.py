@@ -11,13 +11,11 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
-import numpy as np
-
 from headstart import checks
 from headstart.features.conversion import MAX_VALUE, check_reward
 from headstart.model.base import BaseBelief
 from headstart.model.logistic import MIN_WEIGHT, expected_probability, linearize, sigmoid
-from headstart.model.own_noise import reward_dof
+from headstart.model.own_noise import normal_quantile, reward_scale, t_quantile
 from headstart.records import Array
 from headstart.rules import Rule
 
@@ -84,13 +82,14 @@ class RewardModel:
         """Expected rewards with intervals, in the units of the user's rewards.
 
         ``level`` is their probability. With ``of_reward`` they are those of single rewards. Here:
-        xᵀθ̂ ± q R ‖x‖, or with the noise ± q R √(1 + ‖x‖²), norms in B⁻¹. q is the quantile of a t
-        distribution where tasks differ in their noise, and of the normal distribution where not.
+        xᵀθ̂ ± q R ‖x‖, or with the noise ± q R √(1 + ‖x‖²), norms in B⁻¹. q is the quantile of the
+        normal distribution. Where tasks differ in their noise it is that of a t distribution, and
+        the scale of a reward follows from both parts
+        (:func:`~headstart.model.own_noise.reward_scale`).
         """
         width, dof = belief.width(rows), belief.degrees_of_freedom()
         mean = self.sign * belief.predict(rows)
-        scale = np.sqrt(1.0 + width**2) if of_reward else width
-        degrees = reward_dof(width, *dof) if of_reward else dof[0]
+        scale, degrees = reward_scale(width, *dof) if of_reward else (width, dof[0])
         half = t_quantile(level, degrees) * belief.noise * scale
         return mean, mean - half, mean + half
 
@@ -184,7 +183,7 @@ class Binary(RewardModel):
         if of_reward:
             tail = (1.0 - level) / 2.0
             return mean, (1.0 - mean <= tail).astype(float), (mean > tail).astype(float)
-        half = two_sided_quantile(level) * deviation
+        half = normal_quantile(level) * deviation
         return mean, sigmoid(odds - half), sigmoid(odds + half)
 
     def describe(self) -> str:
@@ -201,24 +200,3 @@ def reward_model(reward: object, minimize: object) -> RewardModel:
     """The reward model of a name."""
     kind = REWARD_MODELS[checks.one_of("reward", reward, REWARD_MODELS)]
     return kind(checks.flag("minimize", minimize))
-
-
-def two_sided_quantile(level: float) -> float:
-    """Q such that a standard normal is between −q and q with the probability ``level``.
-
-    >>> round(two_sided_quantile(0.95), 3)
-    1.96
-    """
-    from scipy.special import ndtri  # importing headstart must stay cheap
-
-    return float(ndtri(0.5 + level / 2.0))
-
-
-def t_quantile(level: float, dof: Any) -> Any:
-    """The same for t distributions; of infinite ``dof`` they are normal."""
-    from scipy.special import stdtrit
-
-    normal = two_sided_quantile(level)
-    if np.isinf(dof).all():
-        return normal
-    return np.where(np.isinf(dof), normal, -stdtrit(dof, (1.0 - level) / 2.0))

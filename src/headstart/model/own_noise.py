@@ -5,6 +5,7 @@ How it enters a belief is in :mod:`headstart.model.belief`.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ MIN_RESIDUAL_DOF = 4  # degrees of freedom at which residuals determine the nois
 MAX_EARLY_DOF = 32.0  # ν below which a few rewards are informative about R
 RANK_SHARE = 1e-9  # of the largest eigenvalue: below, rewards carry no information
 NOISE_STEPS = 8
+MATCHED_LEVELS = 0.8, 0.975  # of intervals of rewards, by which their distribution is chosen
+MAX_MATCHED_DOF = 1e4  # beyond, a t distribution is taken for a normal one
 
 
 def has_own_noise(dof: Any) -> Any:
@@ -137,18 +140,64 @@ def least_squares_residual(
     return xp.maximum(square, 0.0), xp.maximum(xp.asarray(rounds) - rank, 0.0)
 
 
-def reward_dof(width: Array, of_mean: Any, of_noise: Any) -> Array:
-    """The degrees of freedom of a reward's t distribution, by Welch and Satterthwaite.
+def reward_scale(width: Array, of_mean: Any, of_noise: Any) -> tuple[Array, Array]:
+    """The scale, in R, and the degrees of freedom of the t distribution that stands for a reward.
 
-    Its variance is R² (1 + w²), of which R² w², that of xᵀθ, and R² have degrees of freedom of
-    their own::
+    A reward is the sum of xᵀθ, w t₁ with ``of_mean`` degrees of freedom, and of noise t₂ with
+    ``of_noise``. Its central interval of a level is close to ::
 
-        (1 + w²)² / (w⁴/f_mean + 1/f_noise)
+        √(w² q₁² + q₂²)        q₁, q₂ the quantiles of t₁ and t₂ at that level
+
+    which is exact where both are normal and where one is all. The distribution is the one that has
+    these intervals at the two :data:`MATCHED_LEVELS`. (One with the same variance, after Welch and
+    Satterthwaite, has far too short intervals where the noise has two or three degrees of freedom.)
+
+    >>> reward_scale(np.array([2.0]), np.inf, np.inf)
+    (array([2.23606798]), array([inf]))
+    >>> scale, dof = reward_scale(np.array([0.0, 2.0]), np.inf, 3.0)
+    >>> scale.round(3), dof.round(1)
+    (array([1.   , 2.145]), array([3. , 6.9]))
     """
-    square = width**2
-    with np.errstate(divide="ignore"):
-        dof: Array = (1.0 + square) ** 2 / (square**2 / of_mean + 1.0 / np.asarray(of_noise))
-    return dof
+    dofs = np.asarray(of_mean), np.asarray(of_noise)
+    if all(np.isinf(dof).all() for dof in dofs):
+        return np.sqrt(1.0 + width**2), np.full(width.shape, np.inf)
+    ends = []
+    for level in MATCHED_LEVELS:
+        mean, noise = (t_quantile(level, dof) for dof in dofs)
+        ends.append(np.sqrt((width * mean) ** 2 + noise**2))
+    ratios, log_dof = quantile_ratios()
+    found = np.exp(np.interp(-np.log(ends[1] / ends[0]), ratios, log_dof))
+    dof = np.where(found < MAX_MATCHED_DOF, found, np.inf)
+    return ends[0] / t_quantile(MATCHED_LEVELS[0], dof), dof
+
+
+@functools.cache
+def quantile_ratios() -> tuple[Array, Array]:
+    """Minus the log ratio of a t distribution's ends at the matched levels, and its log dof."""
+    dof = np.geomspace(0.5, MAX_MATCHED_DOF, 500)
+    low, high = (t_quantile(level, dof) for level in MATCHED_LEVELS)
+    return -np.log(high / low), np.log(dof)
+
+
+def normal_quantile(level: float) -> float:
+    """Q such that a standard normal is between −q and q with the probability ``level``.
+
+    >>> round(normal_quantile(0.95), 3)
+    1.96
+    """
+    from scipy.special import ndtri  # importing headstart must stay cheap
+
+    return float(ndtri(0.5 + level / 2.0))
+
+
+def t_quantile(level: float, dof: Any) -> Any:
+    """The same for t distributions; of infinite ``dof`` they are normal."""
+    from scipy.special import stdtrit
+
+    normal = normal_quantile(level)
+    if np.isinf(dof).all():
+        return normal
+    return np.where(np.isinf(dof), normal, -stdtrit(dof, (1.0 - level) / 2.0))
 
 
 def nearest_noise_ratio(prior: Prior, noise: Any) -> Any:

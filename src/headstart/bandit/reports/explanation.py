@@ -22,11 +22,11 @@ import numpy as np
 from headstart import checks
 from headstart.bandit.choices.choice import Choice
 from headstart.bandit.choices.decision import Decision
-from headstart.bandit.rewards import two_sided_quantile
 from headstart.bandit.state import BanditState
 from headstart.errors import ChoiceError, InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief
+from headstart.model.own_noise import normal_quantile
 from headstart.records import Array
 from headstart.rules.ties import Mask, arm_mask
 
@@ -221,7 +221,7 @@ def explain_choice(
     if not rivals.any():  # the only one is compared with itself: all differences are 0
         rivals = np.arange(len(rows)) == arm
     y = rows[rivals].mean(0)
-    quantile = two_sided_quantile(level)
+    quantile = normal_quantile(level)
     with state.lock:
         features, rewards = state.reader.features, state.ledger.rewards
         encoder = state.reader.encoder

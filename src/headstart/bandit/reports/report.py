@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headstart.bandit.ledger.ledger import Ledger
+from headstart.bandit.reports.explanation import feature_names
+from headstart.features.conversion import Features
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
+from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.noise import MIN_VARIANCE_SHARE
+from headstart.transfer.task_levels import LEVEL_TASKS, features_in_proportion, proportion_notes
 
 if TYPE_CHECKING:
     from headstart.bandit.reports.gain import Gain
@@ -138,7 +144,7 @@ NO_NOISE = (
 )
 
 
-def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
+def make_report(ledger: Ledger, rule: str, features: Features) -> Report:
     """The report of a bandit; nothing is changed by this."""
     from headstart.bandit.reports.gain import expected_gain  # importing headstart must stay cheap
 
@@ -159,9 +165,11 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
     tasks = closed_tasks + len(running)
     gram, gaussian = total.gram / max(total.rounds, 1.0), prior.as_gaussian()
     usual = total.squares / max(total.rounds, 1.0)
-    found = explanation._asdict()
+    found, notes = explanation._asdict(), [explanation.note]
     if prior_state.noise is None and prior.noise**2 < NEAR_BOUND * MIN_VARIANCE_SHARE * usual:
-        found["note"] = "; ".join(filter(None, (explanation.note, NO_NOISE)))
+        notes.append(NO_NOISE)
+    notes += notes_on_sizes(prior_state.state, features)
+    found["note"] = "; ".join(filter(None, notes))
     return Report(
         transfer=repr(prior_state.transfer),
         rule=rule,
@@ -175,7 +183,7 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
             gram,
             total.rounds / max(tasks, 1),
             tasks,
-            entries.dim - 1 if intercept else None,
+            entries.dim - 1 if features.intercept else None,
         ),
         counted_tasks=tasks,
         effective_rank=None
@@ -185,3 +193,13 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
         is_logistic=ledger.rewards.fixed_noise is not None,
         **found,
     )
+
+
+def notes_on_sizes(state: Any, features: Features) -> list[str]:
+    """Whether features differ much in size between the tasks that a fit has kept."""
+    tasks = getattr(state, "tasks", None)
+    if not features.intercept or not isinstance(tasks, Tasks) or not len(tasks):
+        return []
+    units = features.units or (0.0, 1.0)
+    found = features_in_proportion(tasks.gram[-LEVEL_TASKS:], *units)
+    return proportion_notes([feature_names(features)[at] for at in np.flatnonzero(found)])

@@ -12,6 +12,7 @@ from headstart.fleet.reading.logs import Logs, advise
 from headstart.fleet.summing.summary import ADVICE, Outlier, no_differences
 from headstart.lab.text import count, join_words
 from headstart.transfer.standardize import CONSTANT_SHARE
+from headstart.transfer.task_levels import proportion_notes
 
 if TYPE_CHECKING:
     from headstart.fleet.check.profile import Dependence, Profile
@@ -134,6 +135,7 @@ def notes_on_columns(profile: Profile, logs: Logs) -> Iterator[str]:
     if profile.items:
         each = profile.shown / profile.items
         yield f"{count(profile.items, 'item')}; rows per item: {each:.3g}"
+    yield from proportion_notes(profile.proportional)
     if logs.columns.schema is not None:
         if profile.rank < len(profile.features):
             yield (

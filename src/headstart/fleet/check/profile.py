@@ -20,7 +20,16 @@ MAX_EXACT_SHARE = 1e-10
 
 #: Attributes that have the same name in a summary.
 SHARED_NAMES = ["files", "rows", "tasks", "task_share", "items", "missing", "non_finite"]
-SHARED_NAMES += ["too_large", "constant", "rank", "rounds", "repeated", "notes", "findings"]
+SHARED_NAMES += [
+    "too_large",
+    "constant",
+    "proportional",
+    "rank",
+    "rounds",
+    "repeated",
+    "notes",
+    "findings",
+]
 
 
 class RoundCounts(NamedTuple):
@@ -104,6 +113,8 @@ class Profile:
         Of every feature.
     constant
         Features that never change.
+    proportional
+        Features that differ tenfold or more between tasks, in size and in variation.
     dependences
         Features that are (nearly) linear combinations of others.
     rank
@@ -147,6 +158,7 @@ class Profile:
     lowest: npt.NDArray[np.float64]
     highest: npt.NDArray[np.float64]
     constant: tuple[str, ...]
+    proportional: tuple[str, ...]
     dependences: tuple[Dependence, ...]
     rank: int
     outliers: tuple[Outlier, ...]

@@ -31,6 +31,7 @@ from headstart.fleet.summing.summary import (
     report_parts,
     typical,
 )
+from headstart.transfer.task_levels import LEVEL_TASKS, varies_in_proportion
 from headstart.transfer.task_order import mix_bits
 
 Floats = npt.NDArray[np.float64]
@@ -90,7 +91,7 @@ def scan_part(part: Part, logs: Logs) -> Scan:
     scan = Scan(logs.dim)
     for rows in logs.read(part, transposed=False):
         scan.add(rows)
-    for counts in (scan.tasks, scan.rounds, scan.items):
+    for counts in (scan.tasks, scan.rounds, scan.items, scan.levels):
         counts.combine()  # so that less is sent
     return scan
 
@@ -157,6 +158,7 @@ class Scan:
         self.tasks = KeyedSums(np.add)
         self.rounds = KeyedSums(np.add, np.add, np.add, np.add)
         self.items = KeyedSums(np.add)
+        self.levels = KeyedSums(np.add, np.add, np.add, max_keys=LEVEL_TASKS)
         self.columns = ColumnSums.zero(dim + 1)
         self.binary, self.weight = True, 0.0
 
@@ -188,6 +190,21 @@ class Scan:
             table = table.astype(np.float64, copy=False)
             extreme = functools.partial(farthest_task, table, evidence.ids, evidence.codes[here])
             self.columns.add(ColumnSums.of(table), extreme)
+        self.add_levels(hash_ids(evidence.ids)[evidence.codes[:BLOCK]], evidence.features[:BLOCK])
+
+    def add_levels(self, keys: npt.NDArray[np.uint64], features: npt.NDArray[Any]) -> None:
+        """Add the rows, the sums and the sums of squares of features to those of tasks."""
+        use = np.flatnonzero(keys <= np.uint64(self.levels.limit - 1))
+        table = features[use].astype(np.float64)
+        self.levels.add(keys[use], np.ones(len(use)), table, table**2)
+        self.levels.combine()
+
+    def unlike_levels(self) -> npt.NDArray[np.bool_]:
+        """Which features differ in size by orders of magnitude between tasks."""
+        rounds, sums, squares = self.levels.columns
+        if not len(rounds):
+            return np.zeros(len(self.columns.mean) - 1, dtype=bool)
+        return varies_in_proportion(rounds, sums / rounds[:, None], squares / rounds[:, None])
 
     def merge(self, other: Scan) -> None:
         """Add all that another one has seen."""
@@ -195,6 +212,7 @@ class Scan:
         self.tasks.merge(other.tasks)
         self.rounds.merge(other.rounds)
         self.items.merge(other.items)
+        self.levels.merge(other.levels)
         self.columns.add(other.columns, other.columns.extremes.__getitem__)
         self.binary &= other.binary
         self.weight += other.weight
@@ -266,6 +284,7 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         lowest=lowest,
         highest=highest,
         constant=constant,
+        proportional=tuple(np.array(names)[scan.unlike_levels()].tolist()),
         dependences=relations,
         rank=len(names) - len(relations) - len(constant) if shown else 0,
         outliers=tuple(outliers),

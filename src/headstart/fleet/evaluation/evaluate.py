@@ -29,6 +29,7 @@ from headstart.fleet.summing.summary import column_notes, no_progress
 from headstart.model.evidence import Evidence
 from headstart.rules import UCB, Rule, Uniform
 from headstart.transfer import Transfer
+from headstart.transfer.task_levels import LEVEL_TASKS, features_in_proportion, proportion_notes
 
 Progress = Callable[[float, float], None]
 
@@ -132,6 +133,10 @@ def evaluate(
         summary = sample.summary
         notes = [*logs.survey.copies, *summary.id_notes(), *summary.repeats(share)]
         notes += column_notes(logs.feature_names, intercept, whole, summary.sampled)
+        if intercept:
+            some = Evidence.unpack(sample.evidence[:LEVEL_TASKS], sample.dim)
+            found = features_in_proportion(some.gram)
+            notes += proportion_notes(np.array(logs.feature_names)[found].tolist())
         has_times = logs.columns.timestamp is not None
         notes += sample_notes(sample, parted[0], has_times, is_binary)
         advance, results = part(progress, 0.5, 0.9), list[Any]()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixtureBelief, MixturePrior
-from headstart.model.own_noise import has_own_noise, reward_dof
+from headstart.model.own_noise import has_own_noise, reward_scale
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
@@ -143,7 +143,8 @@ def score_rewards(
 ) -> tuple[Array, Array, Array]:
     """The squared error, the log density and the place of rewards in their distributions.
 
-    A reward is N(xᵀθ̂, R² (1 + ‖x‖²_{B⁻¹})), t where R is uncertain, or a mixture of such.
+    A reward is N(xᵀθ̂, R² (1 + ‖x‖²_{B⁻¹})), or t where R is uncertain
+    (:func:`~headstart.model.own_noise.reward_scale`), or a mixture of such.
     """
     from scipy.special import logsumexp  # only for those who evaluate: it takes a while
 
@@ -157,8 +158,8 @@ def score_rewards(
         return np.broadcast_to(values, parts.batch).reshape(log_weights.shape)
 
     means, width = by_part(parts.predict(rows)[..., 0]), by_part(parts.width(rows)[..., 0])
-    dof = reward_dof(width, *map(by_part, parts.degrees_of_freedom()))
-    variance, weights = np.square(by_part(parts.noise)) * (1.0 + width**2), np.exp(log_weights)
+    scale, dof = reward_scale(width, *map(by_part, parts.degrees_of_freedom()))
+    variance, weights = np.square(by_part(parts.noise) * scale), np.exp(log_weights)
     densities, places = t_distribution((r[:, None] - means) / np.sqrt(variance), dof)
     return (
         (r - (weights * means).sum(-1)) ** 2,
