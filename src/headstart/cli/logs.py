@@ -15,6 +15,7 @@ from headstart.cli.options import (
     Intercept,
     Json,
     LogOptions,
+    Minimize,
     Out,
     RewardModel,
     Standardize,
@@ -46,6 +47,7 @@ def fit(
     ] = "prior.headstart",
     transfer: TransferText = "empirical_bayes",
     reward_model: RewardModel = "number",
+    minimize: Minimize = False,
     noise: Annotated[
         float | None, typer.Option(help="Noise scale R; estimated by default.")
     ] = None,
@@ -109,6 +111,7 @@ def fit(
             "keep_tasks": keep_tasks,
             "memory": room,
             "reward": reward_model,
+            "minimize": minimize,
             "checkpoint": place if is_resumable else checkpoint,
             "progress": None if as_json else lambda what, done, all: stages[what](done, all),
         }
@@ -136,6 +139,7 @@ def evaluate(
     logs: LogOptions,
     transfer: TransferText = "empirical_bayes",
     reward_model: RewardModel = "number",
+    minimize: Minimize = False,
     future: Annotated[
         float, typer.Option(help="Share of tasks to predict: the latest, or random ones.")
     ] = 0.3,
@@ -178,6 +182,7 @@ def evaluate(
             rows,
             transfer=parse_transfer(transfer),
             reward=reward_model,
+            minimize=minimize,
             future=future,
             first=first,
             splits=splits,
@@ -201,7 +206,7 @@ def evaluate(
     print_text(evaluation.basis + "\n")
     print_new_notes(evaluation.notes, rows)
     if evaluation.values:
-        print_table(evaluation.value_frame, "What policies would earn per round")
+        print_table(evaluation.value_frame, f"{evaluation.value_title} per round")
         print_text(ESTIMATOR_NOTE)
     if evaluation.advice:
         print_text(evaluation.advice)
