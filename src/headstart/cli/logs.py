@@ -177,7 +177,11 @@ def evaluate(
     rows = logs.open()
     if not as_json:
         print_notes(rows)
-    with progress_bars(quiet=as_json) as bar, bar("evaluate") as progress:
+    with (
+        saying_that_nothing_was_written(),
+        progress_bars(quiet=as_json) as bar,
+        bar("evaluate") as progress,
+    ):
         evaluation = run(
             rows,
             transfer=parse_transfer(transfer),
@@ -236,6 +240,15 @@ def check_reward_model(reward_model: str, noise: float | None) -> None:
 
 
 @contextlib.contextmanager
+def saying_that_nothing_was_written() -> Iterator[None]:
+    """After Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("nothing was written.") from None
+
+
+@contextlib.contextmanager
 def reporting_interrupt(place: str, storage: dict[str, Any]) -> Iterator[None]:
     """After Ctrl-C, say what was stored; an empty folder is removed."""
     from headstart.fleet.summing.checkpoint import checkpointed_rows, remove_unused
@@ -246,7 +259,7 @@ def reporting_interrupt(place: str, storage: dict[str, Any]) -> Iterator[None]:
         remove_unused(place, storage)
         rows = checkpointed_rows(place, storage)
         if not rows:
-            raise Interrupted("too little was read to be kept.") from None
+            raise Interrupted("nothing was kept: the same command starts again.") from None
         raise Interrupted(
             f"the {rows:,} rows read so far are kept in {place!r}: the same command resumes from "
             f"there (--afresh starts again)."
