@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import headstart as hs
+from headstart.bandit.rewards import RewardModel
 from headstart.fleet import Columns, Logs, fit
 from headstart.fleet.reading.rows import BadRows, Example, Rows
 from headstart.fleet.summing.checkpoint import checkpointed_rows, remove_unused
@@ -35,12 +36,12 @@ def test_a_tally_counts_and_travels():
 def test_little_to_learn_is_told():
     tally = ReadSummary()
     tally.count(rows([2.0, 2.0]))
-    assert tally.notes(1) == [
+    assert tally.notes(1, RewardModel()) == [
         "there is one task only: what tasks share cannot be learned from one",
         "every reward is 2: there is nothing to learn",
     ]
     tally.count(rows([3.0]))
-    assert not tally.notes(2)
+    assert not tally.notes(2, RewardModel())
 
 
 def test_nothing_to_learn_from_is_told():

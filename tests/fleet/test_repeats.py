@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headstart.bandit.rewards import RewardModel
 from headstart.errors import FileError
 from headstart.fleet import Columns, Logs, check, evaluate, fit
 from headstart.fleet.reading import files, logs
@@ -105,7 +106,7 @@ def test_a_tally_keeps_what_was_seen():
     assert (again.whole_id, again.fraction_id, again.spaced_id) == ("7", "7.0", " 7")
     assert again.least == np.inf
     tally.add(again)
-    assert len(tally.notes(2)) == 3
+    assert len(tally.notes(2, RewardModel())) == 3
 
 
 def test_one_fit_at_a_time_in_a_folder(logbook, tmp_path, headstart, monkeypatch):

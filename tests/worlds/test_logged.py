@@ -281,3 +281,16 @@ def test_contexts_are_encoded_by_a_schema():
     ):
         with pytest.raises(hs.InputError, match=message):
             Logged(pl.DataFrame(rows), "user", "gain", **given)
+
+
+COSTS = [([0.0, 1.0], [1.0, 0.0]), ([3.0, 5.5], [-3.0, -5.5])]
+
+
+@pytest.mark.parametrize(("costs", "rewards"), COSTS)
+def test_costs_are_played_as_rewards(costs, rewards):
+    table = pl.DataFrame({"user": ["a", "a"], "x1": [0.1, 0.2], "cost": costs})
+    world = Logged(table, "user", "cost", contexts="x*", arms=2, minimize=True)
+    episode = world.population(0).episode(0, 1)
+    order = np.argsort(episode.contexts[0, :, 0])
+    np.testing.assert_array_equal(episode.rewards[0, order], rewards)
+    np.testing.assert_array_equal(episode.values, episode.rewards)

@@ -155,6 +155,7 @@ class Bandit(BanditFromData):
         *,
         tasks: Iterable[tuple[Sequence[str], Array]] | None = None,
         reward: str = "number",
+        minimize: bool = False,
         schema: Schema | None = None,
         items: ItemLedger | None = None,
     ) -> Self:
@@ -168,7 +169,7 @@ class Bandit(BanditFromData):
             The columns of contexts.
         transfer : Transfer
             The transfer that was fitted.
-        rule, noise, seed, reward
+        rule, noise, seed, reward, minimize
             As for :class:`Bandit`.
         tasks : iterable of (ids, packed evidence), optional
             The tasks that were fitted, if they are to be closed tasks of the bandit. Their evidence
@@ -180,7 +181,8 @@ class Bandit(BanditFromData):
         """
         intercept = features.intercept
         dim = features.context_dim if schema is None else schema
-        bandit = cls(dim, transfer, rule, noise, seed, intercept=intercept, reward=reward)
+        how: Any = {"intercept": intercept, "reward": reward, "minimize": minimize}
+        bandit = cls(dim, transfer, rule, noise, seed, **how)
         bandit._state.start_from(fit, features, tasks, items)
         return bandit
 

@@ -57,7 +57,7 @@ class RewardModel:
         return -number if self.minimize else number
 
     def read_many(self, rewards: Array) -> Array:
-        """The same of an array of finite numbers."""
+        """The same of an array of finite numbers. It is its own inverse."""
         return self.sign * rewards
 
     def linearize(

@@ -15,6 +15,7 @@ from headstart.cli.options import (
     Intercept,
     Json,
     LogOptions,
+    Minimize,
     Out,
     RewardModel,
     Standardize,
@@ -46,6 +47,7 @@ def fit(
     ] = "prior.headstart",
     transfer: TransferText = "empirical_bayes",
     reward_model: RewardModel = "number",
+    minimize: Minimize = False,
     noise: Annotated[
         float | None, typer.Option(help="Noise scale R; estimated by default.")
     ] = None,
@@ -109,6 +111,7 @@ def fit(
             "keep_tasks": keep_tasks,
             "memory": room,
             "reward": reward_model,
+            "minimize": minimize,
             "checkpoint": place if is_resumable else checkpoint,
             "progress": None if as_json else lambda what, done, all: stages[what](done, all),
         }
@@ -136,6 +139,7 @@ def evaluate(
     logs: LogOptions,
     transfer: TransferText = "empirical_bayes",
     reward_model: RewardModel = "number",
+    minimize: Minimize = False,
     future: Annotated[
         float, typer.Option(help="Share of tasks to predict: the latest, or random ones.")
     ] = 0.3,
@@ -173,11 +177,16 @@ def evaluate(
     rows = logs.open()
     if not as_json:
         print_notes(rows)
-    with progress_bars(quiet=as_json) as bar, bar("evaluate") as progress:
+    with (
+        saying_that_nothing_was_written(),
+        progress_bars(quiet=as_json) as bar,
+        bar("evaluate") as progress,
+    ):
         evaluation = run(
             rows,
             transfer=parse_transfer(transfer),
             reward=reward_model,
+            minimize=minimize,
             future=future,
             first=first,
             splits=splits,
@@ -201,7 +210,7 @@ def evaluate(
     print_text(evaluation.basis + "\n")
     print_new_notes(evaluation.notes, rows)
     if evaluation.values:
-        print_table(evaluation.value_frame, "What policies would earn per round")
+        print_table(evaluation.value_frame, f"{evaluation.value_title} per round")
         print_text(ESTIMATOR_NOTE)
     if evaluation.advice:
         print_text(evaluation.advice)
@@ -231,6 +240,15 @@ def check_reward_model(reward_model: str, noise: float | None) -> None:
 
 
 @contextlib.contextmanager
+def saying_that_nothing_was_written() -> Iterator[None]:
+    """After Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("nothing was written.") from None
+
+
+@contextlib.contextmanager
 def reporting_interrupt(place: str, storage: dict[str, Any]) -> Iterator[None]:
     """After Ctrl-C, say what was stored; an empty folder is removed."""
     from headstart.fleet.summing.checkpoint import checkpointed_rows, remove_unused
@@ -241,7 +259,7 @@ def reporting_interrupt(place: str, storage: dict[str, Any]) -> Iterator[None]:
         remove_unused(place, storage)
         rows = checkpointed_rows(place, storage)
         if not rows:
-            raise Interrupted("too little was read to be kept.") from None
+            raise Interrupted("nothing was kept: the same command starts again.") from None
         raise Interrupted(
             f"the {rows:,} rows read so far are kept in {place!r}: the same command resumes from "
             f"there (--afresh starts again)."

@@ -26,6 +26,7 @@ Cluster = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TransferText = Annotated[str, typer.Option(help="Transfer and its options: subspace:rank=3.")]
 RewardModel = Annotated[str, typer.Option(help="number, or binary for rewards of 0 and 1.")]
+Minimize = Annotated[bool, typer.Option("--minimize", help="Rewards are costs: less is better.")]
 Intercept = Annotated[
     bool, typer.Option("--intercept/--no-intercept", help="Add a constant feature.")
 ]
@@ -51,7 +52,7 @@ class LogOptions:
     task: Annotated[str, typer.Option(help="Column with the task id.")]
     reward: Annotated[
         str,
-        typer.Option(help="Column with the reward, larger is better (of a cost, its negative)."),
+        typer.Option(help="Column with the reward; larger is better, unless --minimize is given."),
     ]
     features: Annotated[
         list[str] | None,

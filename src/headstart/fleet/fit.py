@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.rewards import reward_model
+from headstart.bandit.rewards import RewardModel, reward_model
 from headstart.errors import InputError
 from headstart.fleet.engines import threads
 from headstart.fleet.fitted import Fitted, Plan, Target
@@ -33,6 +33,7 @@ def fit(
     transfer: Transfer | None = None,
     *,
     reward: str = "number",
+    minimize: bool = False,
     noise: float | None = None,
     intercept: bool = True,
     standardize: bool = True,
@@ -59,6 +60,8 @@ def fit(
     reward
         What rewards are, as for :class:`~headstart.Bandit`: ``"number"``, or ``"binary"`` for 0 and
         1. Rows of binary rewards are stored in temporary files, and read in a few passes.
+    minimize
+        Whether rewards are costs: the smaller, the better. The bandit predicts costs.
     noise
         R, if it is known.
     intercept
@@ -91,7 +94,7 @@ def fit(
         Called with ``"reading"`` or ``"fitting"``, how much is done, and how much there is.
     """
     transfer = checked_transfer(logs, transfer, intercept)
-    model = reward_model(reward, False)
+    model = reward_model(reward, minimize)
     noise = None if noise is None else model.check_noise(noise)
     checks.flag("standardize", standardize)
     if checks.integer("memory", memory) < MIN_MEMORY:
@@ -101,7 +104,7 @@ def fit(
     progress, start = progress or no_progress, time.perf_counter()
     most = memory if keep_tasks else 0
     transfer = transfer.with_free_intercept() if model.needs_belief else transfer
-    plan = Plan(logs.for_fit(intercept), transfer, noise, standardize, most, model.name)
+    plan = Plan(logs.for_fit(intercept, model), transfer, noise, standardize, most)
     with contextlib.ExitStack() as stack:
         if logs.columns.schema is not None and logs.columns.schema.identity:
             refuse_remote("a schema with identity=True", cluster, checkpoint)
@@ -168,7 +171,7 @@ def fit_tasks(
     plan.check_room(len(tasks), logs.width)
     given = pool(tasks)
     notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
-    refused = refuse_scales(given, summary.least, summary.greatest, summary.heaviest)
+    refused = refuse_scales(given, summary, logs.rewards)
     try:
         with one_blas_thread(), np.errstate(all="ignore"):
             fit = fit_standardized(
@@ -187,18 +190,17 @@ def fit_tasks(
     return Fitted.of(plan, fit, summary, given, notes)
 
 
-def refuse_scales(
-    every: Evidence, least: float, greatest: float, heaviest: float = 0.0
-) -> InputError:
+def refuse_scales(every: Evidence, summary: ReadSummary, rewards: RewardModel) -> InputError:
     """The error where numbers differ so much in size that nothing can be computed with them."""
     count = max(float(every.rounds), 1e-300)
     sizes = np.sqrt(np.maximum(np.diag(every.gram), 0.0) / count)
     sizes = sizes[sizes > 0]
+    least, greatest = summary.reward_range(rewards)
     ranges = [f"rewards from {least:.3g} to {greatest:.3g}"]
     if len(sizes):
         ranges.append(f"features of sizes from {sizes.min():.3g} to {sizes.max():.3g}")
-    if heaviest:
-        ranges.append(f"weights up to {heaviest:.3g}")
+    if summary.heaviest:
+        ranges.append(f"weights up to {summary.heaviest:.3g}")
     return InputError(
         f"logs must not hold numbers that differ too much in size to be computed with; got "
         f"{', '.join(ranges)}: find the rows with headstart check, and repair or remove them"

@@ -38,11 +38,10 @@ class Plan(NamedTuple):
     Attributes
     ----------
     logs, transfer, noise, standardize
-        As for :func:`headstart.fleet.fit`; the logs and the transfer know of the intercept.
+        As for :func:`headstart.fleet.fit`; the logs and the transfer know of the intercept, and
+        the logs of what rewards are.
     keep_bytes
         Tasks are kept if they take no more than so many bytes; 0 to keep none.
-    reward
-        What rewards are.
     """
 
     logs: Logs
@@ -50,7 +49,6 @@ class Plan(NamedTuple):
     noise: float | None
     standardize: bool
     keep_bytes: int
-    reward: str = "number"
 
     def check_room(self, tasks: int, dim: int) -> None:
         """Refuse to keep tasks of which a bandit would hold more than fits into memory."""
@@ -90,8 +88,9 @@ class Fitted(NamedTuple):
         Every task's own evidence, where it was asked for, of features in their units.
     notes
         Notes on the logs: a single task, rewards that are all alike.
-    reward
-        What rewards are, as in :class:`~headstart.Bandit`.
+    reward, minimize
+        What rewards are, as in :class:`~headstart.Bandit`. The state and the prior of costs are
+        those of the reward −cost.
     schema
         The schema that the rows were encoded by, with which the bandit serves.
     items
@@ -113,6 +112,7 @@ class Fitted(NamedTuple):
     evidence: list[Partition] | None = None
     notes: tuple[str, ...] = ()
     reward: str = "number"
+    minimize: bool = False
     schema: Schema | None = None
     items: ItemLedger | None = None
 
@@ -137,7 +137,7 @@ class Fitted(NamedTuple):
             What is odd about the columns.
         """
         logs, tasks, kept = plan.logs, fit.partitions, None
-        notes = summary.notes(len(tasks), float(given.rounds), logs.share)
+        notes = summary.notes(len(tasks), logs.rewards, float(given.rounds), logs.share)
         if plan.keep_bytes:
             assert isinstance(tasks, TaskPartitions)
             kept = list(map(tasks.partition, range(len(tasks.sizes))))
@@ -156,7 +156,8 @@ class Fitted(NamedTuple):
             seconds=0.0,
             evidence=kept,
             notes=(*notes, *logs.survey.copies, *column_notes),
-            reward=plan.reward,
+            reward=logs.rewards.name,
+            minimize=logs.rewards.minimize,
             schema=logs.columns.schema,
         )
 
@@ -187,6 +188,7 @@ class Fitted(NamedTuple):
             seed,
             tasks=tasks,
             reward=self.reward,
+            minimize=self.minimize,
             schema=self.schema,
             items=items,
         )
@@ -210,6 +212,7 @@ class Fitted(NamedTuple):
             "rows_per_second": round(self.rows / max(self.seconds, 1e-9)),
             "transfer": repr(self.transfer),
             "reward_model": self.reward,
+            "minimize": self.minimize,
             "noise": report.noise,
             "rank": report.rank,
             "effective_rank": report.effective_rank,

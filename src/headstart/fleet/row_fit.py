@@ -30,7 +30,7 @@ from headstart.bandit.offline import fitting
 from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks, no_progress
 from headstart.bandit.offline.fitting import OneTask, TaskRows
 from headstart.bandit.offline.observation import weighted_sums
-from headstart.bandit.rewards import Binary, RewardModel, reward_model
+from headstart.bandit.rewards import RewardModel
 from headstart.errors import FileError, InputError
 from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES
@@ -135,7 +135,7 @@ class ClickRows:
         (number, part), logs, runs = job, self.logs, list[Path]()
         summary, pooled = ReadSummary(), np.zeros(packed_size(logs.width))
         size = max(1024, min(BLOCK, self.room // (CLICK_COPIES * 8 * logs.width)))
-        blocks = evidence_blocks(logs, part, summary, is_binary=True, rows=size)
+        blocks = evidence_blocks(logs, part, summary, rows=size)
         for place, (rows, weights) in enumerate(blocks):
             features, ids = np.asarray(rows.features), id_texts(rows.ids)
             columns = rows.codes, rows.rewards, weights, features
@@ -187,25 +187,15 @@ def suggest_other_folder() -> Iterator[None]:
 
 
 def evidence_blocks(
-    logs: Logs, part: Part, summary: ReadSummary, is_binary: bool, rows: int = BLOCK
+    logs: Logs, part: Part, summary: ReadSummary, rows: int = BLOCK
 ) -> Iterator[tuple[Rows, npt.NDArray[np.float64]]]:
     """Blocks of the rows of a part that are evidence, and their weights; ``summary`` counts all."""
     for block in logs.read(part, rows=rows):
         summary.count(block)
         chosen = block.chosen_rows()
-        if is_binary:
-            check_clicks(chosen.rewards, logs)
         if chosen.count:
             yield chosen, np.ones(chosen.count) if chosen.weights is None else chosen.weights
     summary.parts.append(part.key)
-
-
-def check_clicks(rewards: Array, logs: Logs) -> None:
-    """Refuse rewards other than 0 and 1."""
-    try:
-        Binary().read_many(rewards)
-    except InputError as error:
-        raise InputError(f"column {logs.columns.reward!r}: {error}") from None
 
 
 def fit_item_logs(plan: Plan, *, memory: int, progress: Progress) -> Fitted:
@@ -214,15 +204,14 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress) -> Fitted:
     assert schema is not None
     assert encoder is not None
     logs = logs.replace(lenient=False)  # times are more than a help to find repeated rows
-    model = reward_model(plan.reward, False)
-    rows, summary = read_rows(logs, memory, model.needs_belief, progress)
+    rows, summary = read_rows(logs, memory, progress)
     rows = rows.in_time() if logs.columns.timestamp is not None else rows
     learned = learn_items(
         encoder,
         rows,
         plan.transfer,
         plan.noise,
-        model,
+        logs.rewards,
         logs.intercept,
         plan.standardize,
         lambda share: progress("fitting", share, 1.0),
@@ -298,16 +287,14 @@ class ItemRows(NamedTuple):
         return ItemRows._make(part[order] for part in self)
 
 
-def read_rows(
-    logs: Logs, memory: int, is_binary: bool, progress: Progress
-) -> tuple[ItemRows, ReadSummary]:
+def read_rows(logs: Logs, memory: int, progress: Progress) -> tuple[ItemRows, ReadSummary]:
     """All rows of logs that are evidence, and what was read; refused where there are none."""
     summary, parts = ReadSummary(), logs.parts()
     blocks: list[ItemRows] = []
     cost = ITEM_COPIES * 8 * (logs.width + len(COLUMN_NAMES)) + ROW_OVERHEAD_BYTES
     check_memory(sum(part.rows or 0 for part in parts), cost, memory)
     for part in report_parts(parts, parts, progress):
-        for block in evidence_blocks(logs.replace(intercept=False), part, summary, is_binary):
+        for block in evidence_blocks(logs.replace(intercept=False), part, summary):
             blocks.append(item_rows(*block))
             check_memory(summary.rows, cost, memory)
     if not blocks:

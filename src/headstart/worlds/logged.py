@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
+from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
 from headstart.features.schema.encoder import Encoder
 from headstart.features.schema.schema import Schema
@@ -60,6 +61,9 @@ class Logged(World):
     schema
         A :class:`~headstart.Schema`, or the path of its JSON, in place of ``contexts``: every field
         is a column of its name. It must not have ``identity``.
+    minimize
+        Whether the reward column has costs: rewards are their negatives. Of costs of 0 and 1 they
+        are 1 and 0, so that policies of binary rewards can play them; regrets are the same.
 
     Examples
     --------
@@ -83,6 +87,7 @@ class Logged(World):
     noise: float | None = None
     min_rounds: int = 1
     schema: Schema | str | os.PathLike[str] | None = None
+    minimize: bool = False
 
     def __post_init__(self) -> None:
         names = tables.column_names(self.table)
@@ -97,6 +102,7 @@ class Logged(World):
         checks.integer("arms", self.arms, 1)
         checks.integer("min_rounds", self.min_rounds, 1)
         checks.flag("intercept", self.intercept)
+        checks.flag("minimize", self.minimize)
         if self.noise is not None:
             checks.positive("noise", self.noise)
 
@@ -179,7 +185,9 @@ class LoggedPopulation(Population):
         order = np.lexsort((of_round, of_task))
         of_task, of_round = of_task[order], of_round[order]
         self.contexts = world.contexts_of(frame, features)[order]
-        self.rewards = tables.numeric_column("reward", frame, world.reward)[order]
+        rewards = tables.numeric_column("reward", frame, world.reward)[order]
+        kind = "binary" if np.isin(rewards, (0.0, 1.0)).all() else "number"
+        self.rewards = reward_model(kind, world.minimize).read_many(rewards)
         self.dim = self.contexts.shape[1]
         # Where tasks and rounds begin among the rows, and tasks among the rounds.
         self.first_row = np.searchsorted(of_task, np.arange(len(ids) + 1))

@@ -9,6 +9,7 @@ or on a Ray cluster (:func:`job_runner`).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import secrets
@@ -260,18 +261,69 @@ def job_runner(cluster: str | None = None, workers: int | None = None) -> Iterat
         with connect(cluster, workers) as there:
             yield there.map
         return
-    cores = workers or os.cpu_count() or 1
+    cores, running = workers or os.cpu_count() or 1, RunningJobs()
     with one_blas_thread(), ThreadPoolExecutor(cores) as pool:
 
         def map_jobs(
             function: Callable[..., Any], jobs: Iterable[Any], *shared: Any
         ) -> Iterator[Any]:
             """Jobs in threads: most of the work holds no lock of Python's."""
-            futures = (pool.submit(function, job, *shared) for job in jobs)
-            return in_order(futures, lambda: cores, Future.result)
+            futures = (pool.submit(running.run, function, job, *shared) for job in jobs)
+            return in_order(futures, lambda: cores, wait_for)
 
         try:
             yield map_jobs
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        except BaseException:  # Ctrl-C too
+            pool.shutdown(wait=False, cancel_futures=True)
+            running.stop()
+            raise  # when the threads have ended
+
+
+def wait_for(future: Future[Result]) -> Result:
+    """The result of a job.
+
+    Python looks at signals in its main thread alone, which wakes up for them now and then: a signal
+    that another thread has received does not end its waiting.
+    """
+    while not future.done():
+        wait([future], SIGNAL_INTERVAL)
+    return future.result()
+
+
+SIGNAL_INTERVAL = 0.5  # seconds
+
+
+class Stopped(BaseException):
+    """Raised in the thread of a job whose result nobody waits for any more."""
+
+
+class RunningJobs:
+    """The threads in which jobs run, so that long ones need not run to their end.
+
+    A job of an evaluation may fit for minutes, in calls of many packages that know of no thread.
+    So it is stopped by an exception that Python raises in its thread before the next bytecode: at
+    most one call of NumPy later.
+    """
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self.lock = threading.Lock()
+
+    def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call a function in this thread."""
+        own = threading.get_ident()
+        with self.lock:
+            self.threads.add(own)
+        try:
+            return function(*arguments)
+        finally:
+            with self.lock:  # where an exception that is raised now arrives at the latest
+                self.threads.discard(own)
+
+    def stop(self) -> None:
+        """Stop the jobs that run now."""
+        with self.lock:
+            for thread in self.threads:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread), ctypes.py_object(Stopped)
+                )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.rewards import reward_model
+from headstart.bandit.rewards import RewardModel, reward_model
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Bootstrap, Measures, measure
@@ -24,7 +24,6 @@ from headstart.fleet.evaluation.verdict import Basis, decide
 from headstart.fleet.fit import checked_transfer, refuse_scales
 from headstart.fleet.options import Provenance
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.row_fit import check_clicks
 from headstart.fleet.summing.summary import column_notes, no_progress
 from headstart.model.evidence import Evidence
 from headstart.rules import UCB, Rule, Uniform
@@ -34,7 +33,7 @@ from headstart.transfer.task_levels import LEVEL_TASKS, features_in_proportion, 
 Progress = Callable[[float, float], None]
 
 #: Arguments that are shown as they were given.
-SETTINGS = ("reward", "future", "first", "seed", "most_tasks", "intercept", "clip")
+SETTINGS = ("reward", "minimize", "future", "first", "seed", "most_tasks", "intercept", "clip")
 
 
 def evaluate(
@@ -42,6 +41,7 @@ def evaluate(
     *,
     transfer: Transfer | None = None,
     reward: str = "number",
+    minimize: bool = False,
     future: float = 0.3,
     first: int = 10,
     splits: int | None = None,
@@ -69,6 +69,9 @@ def evaluate(
         logistic and predict probabilities: errors are those of probabilities, and scores are log
         loss. All rows of the tasks looked at are kept in memory, and off-policy values are
         withheld.
+    minimize
+        Whether rewards are costs, as for :func:`~headstart.fleet.fit`. Values of policies are then
+        costs; the models in ``priors`` are those of the reward −cost.
     future
         The share of tasks that are predicted. With a timestamp column they are those that start
         last, and rewards of past tasks after the first of these starts are not used; otherwise they
@@ -115,7 +118,7 @@ def evaluate(
     horizon = max(checks.integer("horizon", horizon, 1), first)
     if clip is not None:
         checks.positive("clip", clip)
-    model, encoder = reward_model(reward, False), logs.columns.encoder
+    model, encoder = reward_model(reward, minimize), logs.columns.encoder
     is_binary = model.needs_belief
     if encoder is not None and not encoder.schema.identity:
         encoder = None
@@ -123,12 +126,10 @@ def evaluate(
     plan = Plan(seed, most_tasks, max(first, 2), horizon, all_rows=is_binary or encoder is not None)
     with job_runner(cluster, workers) as map_jobs:
         share, advance = logs.survey.share, part(progress, 0.0, 0.5)
-        rows = logs.replace(intercept=intercept, share=share)
+        rows = logs.replace(intercept=intercept, share=share, rewards=model)
         sample, parted = read_sample(
             rows, plan, future, splits, map_jobs, lambda _, done, total: advance(done / total)
         )
-        if is_binary and sample.rows is not None:
-            check_clicks(sample.rows["reward"], logs)
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
         summary = sample.summary
         notes = [*logs.survey.copies, *summary.id_notes(), *summary.repeats(share)]
@@ -138,7 +139,7 @@ def evaluate(
             found = features_in_proportion(some.gram)
             notes += proportion_notes(np.array(logs.feature_names)[found].tolist())
         has_times = logs.columns.timestamp is not None
-        notes += sample_notes(sample, parted[0], has_times, is_binary)
+        notes += sample_notes(sample, parted[0], has_times, model)
         advance, results = part(progress, 0.5, 0.9), list[Any]()
         shared = dataclasses.replace(sample, arms=None)
         how = seed, first, future, rule, clip
@@ -148,7 +149,7 @@ def evaluate(
                 results.append(result)
                 advance(len(results) / (1 + len(parted)))
         except np.linalg.LinAlgError as error:
-            raise refuse_scales(whole, summary.least, summary.greatest, summary.heaviest) from error
+            raise refuse_scales(whole, summary, model) from error
         gain, *judged = results
         measures, places, weights = measure_splits(sample, parted, judged, setup)
         values, advice = list[offpolicy.Value](), offpolicy.missing(logs.columns)
@@ -161,7 +162,7 @@ def evaluate(
     parameters = inspect.signature(evaluate).parameters
     defaults = {name: parameter.default for name, parameter in parameters.items()}
     split = parted[0]
-    basis = basis_of(sample, len(split.past), places, first)
+    basis = basis_of(sample, len(split.past), places, first, model)
     models, units = judged[0].models, judged[0].units
     part(progress, 0.0, 1.0)(1.0)
     return Evaluation(
@@ -201,11 +202,11 @@ def evaluate(
     )
 
 
-def sample_notes(sample: Sample, split: Split, has_times: bool, is_binary: bool) -> list[str]:
+def sample_notes(sample: Sample, split: Split, has_times: bool, model: RewardModel) -> list[str]:
     """What is odd about rewards, tasks or times, where that is not what one would expect."""
     notes = []
-    given = sample.lowest, sample.highest, sample.episodes.rewards.ravel()
-    if not is_binary and np.isin(np.concatenate(given), (0.0, 1.0)).all():
+    rewards = np.concatenate([sample.lowest, sample.highest, sample.episodes.rewards.ravel()])
+    if not model.needs_belief and np.isin(model.read_many(rewards), (0.0, 1.0)).all():
         notes.append(
             "every reward is 0 or 1: with --reward-model binary all models are logistic, and "
             "predict probabilities"
@@ -294,10 +295,11 @@ def estimate_values(
         Policy("uniform", models[ALONE], Uniform()),
     ]
     how: Any = {"seed": setup.seed, "clip": setup.clip, "map_jobs": map_jobs, "progress": progress}
+    how["sign"] = setup.model.sign
     return offpolicy.estimate(offers, policies, models[LEARNED], **how), ""
 
 
-def basis_of(sample: Sample, past: int, judged: Any, first: int) -> Basis:
+def basis_of(sample: Sample, past: int, judged: Any, first: int, model: RewardModel) -> Basis:
     """How many tasks and rewards there are, and how many distinguish tasks."""
     least, most = float(sample.lowest.min()), float(sample.highest.max())
     above = int((sample.highest > least).sum())
@@ -308,7 +310,8 @@ def basis_of(sample: Sample, past: int, judged: Any, first: int) -> Basis:
         values[judged, :first] for values in (sample.episodes.rewards, sample.episodes.weights > 0)
     )
     unusual = int((there & (rewards != usual)).sum())
-    return Basis(past, len(judged), min(above, below), usual, several, int(there.sum()), unusual)
+    (shown,) = model.read_many(np.array([usual])).tolist()  # as the log has it
+    return Basis(past, len(judged), min(above, below), shown, several, int(there.sum()), unusual)
 
 
 def part(progress: Progress, low: float, high: float) -> Callable[[float], None]:

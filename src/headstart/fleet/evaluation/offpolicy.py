@@ -86,7 +86,7 @@ class Terms(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a policy is estimated to earn per round, by one estimator.
+    """What a policy is estimated to earn, or to cost, per round, by one estimator.
 
     Of ``rounds`` rounds in the log the estimate is a mean over ``used``, which belong to ``tasks``
     tasks; ``effective`` is its effective sample size (Σw)²/Σw².
@@ -144,6 +144,7 @@ def estimate(
     *,
     seed: int = 0,
     clip: float | None = None,
+    sign: float = 1.0,
     map_jobs: MapJobs = map_here,
     progress: Callable[[float], None] = no_progress,
 ) -> list[Value]:
@@ -161,6 +162,8 @@ def estimate(
         Of the policies' own randomness, and of the bootstrap.
     clip
         The largest weight π/p that counts; larger ones count as this. Less variance, some bias.
+    sign
+        −1 where rewards are the negatives of costs: values are then costs.
     map_jobs
         Where the work is done, a job for each policy.
     progress
@@ -177,7 +180,7 @@ def estimate(
     owner = offers.owner
     bootstrap = Bootstrap(len(offers.tasks) - 1, seed, owners=owner)
     above, below, *_ = (np.stack(parts, axis=1) for parts in zip(*terms.values(), strict=True))
-    intervals = bootstrap.ratios(above, below)
+    intervals = bootstrap.ratios(sign * above, below)
     values = []
     for ((who, name), each), value in zip(terms.items(), intervals, strict=True):
         counts = len(ones), each.effective, int(each.used.sum()), len(np.unique(owner[each.used]))

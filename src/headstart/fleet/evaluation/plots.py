@@ -229,12 +229,12 @@ def values(evaluation: Evaluation) -> Figure:
     used = {value.estimator for value in evaluation.values}
     return interval_figure(
         "values",
-        "What policies would earn",
+        evaluation.value_title,
         "Replay runs the policy from a task's start, on the rounds in which it picks what was "
         "logged; IPS, SNIPS and doubly robust take its choice once at each logged history, on all "
         f"{number(evaluation.values[0].rounds)} rounds. They need not agree: compare policies by "
         f"one estimator. {INTERVAL_NOTE}.",
         [IntervalPoint(value.policy, value.estimator, *value.value) for value in evaluation.values],
         {name: look for name, look in ESTIMATORS.items() if name in used},
-        "mean reward per round",
+        f"mean {'cost' if evaluation.settings['minimize'] else 'reward'} per round",
     )

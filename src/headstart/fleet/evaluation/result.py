@@ -43,7 +43,8 @@ class Evaluation:
         What a prior learned from all these tasks is expected to save: the same figure as that of
         ``headstart fit`` and ``bandit.report()``.
     values
-        What policies are estimated to earn; empty where the log lacks what is needed.
+        What policies are estimated to earn (with ``minimize=True``, to cost); empty where the log
+        lacks what is needed.
     advice
         What is missing for that, and what would have to be logged; empty otherwise.
     splits
@@ -116,8 +117,13 @@ class Evaluation:
         )
 
     @property
+    def value_title(self) -> str:
+        """What :attr:`values` are."""
+        return f"What policies would {'cost' if self.settings['minimize'] else 'earn'}"
+
+    @property
     def value_frame(self) -> pl.DataFrame:
-        """What policies are estimated to earn per round: one row per estimator and policy."""
+        """What policies are estimated to earn, or cost: one row per estimator and policy."""
         import polars as pl
 
         order = list(NAMES.values())
@@ -125,7 +131,9 @@ class Evaluation:
             {
                 "estimator": value.estimator,
                 "policy": value.policy,
-                "reward per round": format_estimate(value.value),
+                f"{'cost' if self.settings['minimize'] else 'reward'} per round": format_estimate(
+                    value.value
+                ),
                 "rounds": number(value.used),
                 "of tasks": number(value.tasks),
                 "effective rounds": number(round(value.effective)),
@@ -199,7 +207,7 @@ class Evaluation:
         parts = [text_table(self.frame), LEGEND, self.verdict.sentence, self.basis]
         if self.values:
             table = text_table(self.value_frame)
-            parts += [f"What policies would earn per round\n{table}", ESTIMATOR_NOTE]
+            parts += [f"{self.value_title} per round\n{table}", ESTIMATOR_NOTE]
         elif self.advice:
             parts.append(self.advice)
         return visible("\n\n".join([*parts, *(f"Note: {note}" for note in self.notes)]))

@@ -124,6 +124,8 @@ def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitRe
         episodes = episodes._replace(features=units.contexts(episodes.features))
     predict = functools.partial(forecast_clicks, seed=setup.seed) if is_binary else forecast
     forecasts = {name: predict(prior, episodes) for name, prior in models.items()}
+    if setup.model.minimize:  # the places of costs, where rewards are their negatives
+        forecasts = {name: each._replace(pit=1.0 - each.pit) for name, each in forecasts.items()}
     return SplitResult(models, forecasts, units, rounds)
 
 

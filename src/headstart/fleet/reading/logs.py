@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headstart import checks
+from headstart.bandit.rewards import RewardModel
 from headstart.errors import HeadstartError, InputError
 from headstart.fleet.reading import files
 from headstart.fleet.reading.arrays import own_array
@@ -113,6 +115,7 @@ class Logs:
         self.features_read = True
         self.share = 0.0  # of the rows, whose fingerprints are taken
         self.lenient = False  # whether timestamps and rounds serve the fingerprints alone
+        self.rewards = RewardModel()  # what rewards are: they are read as they are learned
         for file in self.files:
             with self.open_reader(file.path) as reader:
                 if reader.schema is None:  # a file of lines that has none
@@ -139,12 +142,16 @@ class Logs:
         other.__dict__.update(self.__dict__ | attributes)
         return other
 
-    def for_fit(self, intercept: bool) -> Logs:
-        """The same logs with the columns that a fit reads, and a constant feature if wanted."""
+    def for_fit(self, intercept: bool, rewards: RewardModel | None = None) -> Logs:
+        """The same logs with the columns that a fit reads, and a constant feature if wanted.
+
+        ``rewards`` says what rewards are; numbers to be maximized unless given.
+        """
         columns = dataclasses.replace(self.columns, propensity=None)
         if self.columns.schema is None and not self.resolved.listed:
             columns = dataclasses.replace(columns, features=self.resolved.features)
-        other = self.replace(intercept=intercept, lenient=True, columns=columns)
+        model = RewardModel() if rewards is None else rewards
+        other = self.replace(intercept=intercept, lenient=True, columns=columns, rewards=model)
         return other.replace(share=other.survey.share)
 
     @property
@@ -306,6 +313,7 @@ class Logs:
         try:
             for block, resolved in self.blocks(part, rows):
                 usable = to_rows(block, resolved, self.dim, self.share, self.lenient)
+                usable = self.as_learned(usable)
                 usable = usable.with_constant() if self.intercept else usable
                 usable = usable.map(own_array) if transposed else usable
                 seen += block.table.num_rows + block.bad.count
@@ -319,6 +327,21 @@ class Logs:
         files.check_unchanged(file, self.storage)
         if bad and self.on_bad_rows == "error":
             raise refuse_rows(bad, seen, part, self)
+
+    def as_learned(self, rows: Rows) -> Rows:
+        """Rows with the rewards that a model learns from: of a cost, its negative.
+
+        Rewards of arms that were not chosen are learned by nobody and left out.
+        """
+        if self.rewards == RewardModel():
+            return rows
+        use = slice(None) if rows.chosen is None else rows.chosen
+        rewards = np.full(rows.count, np.nan)
+        try:
+            rewards[use] = self.rewards.read_many(rows.rewards[use])
+        except InputError as error:
+            raise InputError(f"column {self.columns.reward!r}: {error}") from None
+        return rows._replace(rewards=rewards)
 
     def blocks(self, part: Part, rows: int) -> Iterator[tuple[Block, Resolved]]:
         """The rows of a part as they are in its file and in the names of its folders."""

@@ -63,6 +63,7 @@ class Checkpoint:
             "features": list(logs.feature_names),
             "on_bad_rows": logs.on_bad_rows,
             "intercept": logs.intercept,
+            "minimize": logs.rewards.minimize,
         }
         self.runs: list[str] = []
         self.summary, self.positions = ReadSummary(), dict[str, Position]()

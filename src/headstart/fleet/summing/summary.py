@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headstart.bandit.rewards import RewardModel
 from headstart.errors import InputError
 from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.logs import Part
@@ -168,7 +169,7 @@ class ReadSummary:
     parts
         The keys of the parts.
     least, greatest
-        The rewards' range.
+        The range of the rewards as they are learned.
     sampled
         A sample of the rows, to determine what is usual.
     heaviest
@@ -264,10 +265,21 @@ class ReadSummary:
             f"count again: are rows logged twice?"
         ]
 
-    def notes(self, tasks: int, weight: float = math.inf, share: float = 1.0) -> list[str]:
+    def reward_range(self, rewards: RewardModel) -> tuple[float, float]:
+        """The range of the rewards, as the log has them."""
+        ends = rewards.read_many(np.array([self.least, self.greatest]))
+        return float(ends.min()), float(ends.max())
+
+    def notes(
+        self,
+        tasks: int,
+        rewards: RewardModel,
+        weight: float = math.inf,
+        share: float = 1.0,
+    ) -> list[str]:
         """Notes on a number of tasks of this total weight, where little can be learned."""
         notes = [*self.id_notes(), *self.repeats(share)]
-        notes += no_differences(tasks, self.least, self.greatest)
+        notes += no_differences(tasks, *self.reward_range(rewards))
         if self.rows > 2 and self.heaviest > weight / 2.0:
             notes.append(f"a row of weight {self.heaviest:g} counts for more than all others")
         return notes
