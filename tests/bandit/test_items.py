@@ -257,6 +257,97 @@ def test_observed_rounds_are_those_of_choices_that_were_learned_from():
         )
 
 
+GOODS = hs.Schema(
+    context={"hot": hs.boolean(missing=False)},
+    action={"price": hs.number(missing=False), "size": hs.number(missing=False)},
+    crosses=[("hot", "size"), ("price", "size")],
+    identity=True,
+)
+
+
+def goods(shift=0.0, unit=1.0):
+    """Offers of the same twelve goods with numbers in other units: a function of their ids."""
+    values = np.random.default_rng(1).normal(size=(12, 2))
+
+    def offer(items):
+        table = (values[items] + shift) * unit
+        return [
+            {"id": int(item), "price": price, "size": size}
+            for item, (price, size) in zip(items, table.tolist(), strict=True)
+        ]
+
+    return offer
+
+
+def goods_chosen(offer_of, gain=1.0, tasks=5, rounds=14):
+    """What tasks choose of goods that return, whose worth to a task is its own."""
+    schema = hs.Schema(action=GOODS.action, identity=True)
+    bandit, rng, chosen = hs.Bandit(schema, seed=0), np.random.default_rng(2), []
+    for task in range(tasks):
+        worth = rng.normal(size=12)
+        for _ in range(rounds):
+            choice = bandit.task(task).choose(offer_of(rng.choice(12, 4, replace=False)))
+            bandit.learn(choice, gain * float(worth[choice.action] + 0.3 * rng.normal()))
+            chosen.append(choice.action)
+        bandit.task(task).close()
+    return chosen
+
+
+numbers = st.lists(st.floats(-100.0, 100.0), min_size=2, max_size=2)
+powers = st.integers(-6, 6).map(lambda power: 10.0**power)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(shift=numbers, units=st.lists(powers, min_size=2, max_size=2), gain=powers)
+def test_no_decision_depends_on_units_or_origin_of_the_fields_of_returning_items(
+    shift, units, gain
+):
+    assert goods_chosen(goods(shift, units), gain) == goods_chosen(goods())
+
+
+@pytest.mark.parametrize("how", ["learn", "observe", "fit", "load", "delete"])
+def test_a_shift_of_a_field_shifts_the_rows_of_returning_items_as_much(tmp_path, how):
+    """Crosses of two fields of actions are mixed as fields are: they do not depend on contexts."""
+    rng, rows, shift = np.random.default_rng(0), [], np.array([1e4, -3e3])
+    for _ in range(80):
+        rows.append((int(rng.integers(4)), int(rng.integers(12)), bool(rng.integers(2))))
+    rewards = np.random.default_rng(1).normal(size=(4, 12))
+    tables = []
+    for offer_of in (goods(), goods(shift)):
+        bandit = hs.Bandit(GOODS, seed=0)
+        if how == "fit":
+            frame = [
+                {"user": user, "hot": hot, "r": rewards[user, item]} | offer_of([item])[0]
+                for user, item, hot in rows
+            ]
+            bandit.fit(frame, task="user", reward="r")
+        for user, item, hot in [] if how == "fit" else rows:
+            task, given = bandit.task(user), {"context": {"hot": hot}}
+            if how == "observe":
+                task.observe(offer_of([item]), [rewards[user, item]], **given)
+            else:
+                task.learn(task.choose(actions=offer_of([item]), **given), rewards[user, item])
+        if how == "load":
+            bandit.save(tmp_path / "bandit")
+            bandit = hs.load(tmp_path / "bandit")
+        if how == "delete":
+            bandit.delete(3)
+        task = bandit.task(1)
+        tables.append(task.encode(context={"hot": True}, actions=offer_of(list(range(12)))).table)
+    names = list(bandit.feature_names)
+    change = np.eye(len(names))
+    constant = np.zeros(len(names))
+    for at, (field, value) in enumerate(zip(("price", "size"), shift, strict=True)):
+        constant[names.index(field)] = value
+        change[names.index(("size", "price")[at]), names.index("price × size")] = value
+    change[names.index("hot"), names.index("hot × size")] = shift[1]
+    constant[names.index("price × size")] = shift.prod()
+    expected = (tables[0] @ change + constant)[:, :-4]  # vectors depend on the fitted prior
+    np.testing.assert_allclose(tables[1][:, :-4], expected, rtol=1e-11, atol=1e-11)
+    prices = tables[0][:, names.index("price")]
+    assert 0.01 < prices.std() < 0.9 * np.std([row["price"] for row in goods()(list(range(12)))])
+
+
 def test_a_deleted_task_leaves_nothing():
     bandit = hs.Bandit(IDS, seed=0)
     for name in "ab":

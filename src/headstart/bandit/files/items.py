@@ -12,7 +12,8 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.arrays import max_abs
 from headstart.bandit.files import validation
-from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
+from headstart.bandit.ledger.items import ItemLedger
+from headstart.bandit.ledger.task_items import Pair, TaskItems
 from headstart.errors import InputError
 from headstart.features.items.repeats import Repeats
 from headstart.features.items.table import ItemTable, ItemUpdate, RewardSums
@@ -21,6 +22,7 @@ from headstart.model.prior import MAX_ENTRY
 
 Arrays = dict[str, npt.NDArray[Any]]
 PAIR_NUMBERS = 6  # of a Pair, besides its arrays
+SUMS = 7  # of rewards, besides those of fields
 
 
 class Column(NamedTuple):
@@ -31,16 +33,17 @@ class Column(NamedTuple):
     dtype: type[np.generic] = np.float64
 
 
-def columns_of(dim: int) -> dict[str, Column]:
-    """All arrays that describe items, for rows of ``dim`` features."""
+def columns_of(items: ItemLedger) -> dict[str, Column]:
+    """All arrays that describe items."""
+    dim, totals = items.features.dim, (SUMS + items.field_count,)
     matrix, vector = (RANK, RANK), (RANK,)
     return {
         "counts": Column("item"),
         "sums": Column("item"),
         "precisions": Column("item", matrix),
         "moments": Column("item", vector),
-        "totals": Column("bandit", (7,)),
-        "task_totals": Column("task", (7,)),
+        "totals": Column("bandit", totals),
+        "task_totals": Column("task", totals),
         "offer_items": Column("offer", dtype=np.int64),
         "offer_counts": Column("offer", dtype=np.int64),
         "pair_items": Column("pair", dtype=np.int64),
@@ -90,8 +93,10 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
         "sums": table.sums[places],
         "precisions": table.precisions[places],
         "moments": table.moments[places],
-        "totals": [totals_row(table.totals)],
-        "task_totals": [totals_row(task.totals) for task in items.tasks.values()],
+        "totals": [totals_row(table.totals, items.field_count)],
+        "task_totals": [
+            totals_row(task.totals, items.field_count) for task in items.tasks.values()
+        ],
         "offer_items": [number_of_key[key] for counts in offers for key in counts],
         "offer_counts": [each for counts in offers for each in counts.values()],
         "pair_items": [number[key] for key, _ in pairs],
@@ -107,7 +112,7 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
     }
     return header, {
         f"items.{name}": np.array(values[name], column.dtype).reshape(-1, *column.shape)
-        for name, column in columns_of(items.features.dim).items()
+        for name, column in columns_of(items).items()
     }
 
 
@@ -119,9 +124,10 @@ def offers_of_no_task(items: ItemLedger) -> dict[str, int]:
     return rest.counts
 
 
-def totals_row(totals: RewardSums) -> list[float]:
+def totals_row(totals: RewardSums, field_count: int) -> list[float]:
     """The numbers of totals."""
-    return [totals.rewards, totals.total, totals.squares, *totals.repeats]
+    fields = np.broadcast_to(totals.fields, field_count)
+    return [totals.rewards, totals.total, totals.squares, *totals.repeats, *fields]
 
 
 def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks: Any) -> None:
@@ -144,7 +150,7 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
         "folded pair": int(is_folded.sum()),
         "closed task": sum(is_closed),
     }
-    check_arrays(parts, lengths, items.features.dim)
+    check_arrays(items, parts, lengths)
     numbers = parts["pair_items"]
     if total and not (numbers.min() >= 0 and numbers.max() < len(ids)):
         raise InputError("pair_items must be numbers of items; got others")
@@ -222,9 +228,9 @@ def restore_offers(
     table.offers.put(every, sum(every.values()))
 
 
-def check_arrays(parts: Arrays, lengths: dict[str, int], dim: int) -> None:
+def check_arrays(items: ItemLedger, parts: Arrays, lengths: dict[str, int]) -> None:
     """Refuse arrays of the wrong type or shape, or that are not finite."""
-    for name, column in columns_of(dim).items():
+    for name, column in columns_of(items).items():
         shape = (lengths[column.unit], *column.shape)
         array = validation.check_array(f"items.{name}", parts[name], shape, column.dtype)
         if column.dtype is np.float64 and not max_abs(array) <= MAX_ENTRY:
@@ -254,8 +260,8 @@ def table_of(ids: list[str], parts: Arrays) -> ItemTable:
 
 def totals_of(row: npt.NDArray[Any]) -> RewardSums:
     """The inverse of :func:`totals_row`."""
-    numbers = row.tolist()
-    return RewardSums._make([*numbers[:3], Repeats._make(numbers[3:])])
+    numbers = row[:SUMS].tolist()
+    return RewardSums._make([*numbers[:3], Repeats._make(numbers[3:]), row[SUMS:].copy()])
 
 
 def loadings_of(items: ItemLedger, parts: Arrays) -> Any:

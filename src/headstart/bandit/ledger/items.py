@@ -12,14 +12,14 @@ import copy
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from headstart.bandit.ledger.changes import Step
+from headstart.bandit.ledger.task_items import NO_REWARDS, Pair, TaskItems
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
-from headstart.features.items.offers import Offers
 from headstart.features.items.repeats import Repeats, effective_count, first_error, own_share
 from headstart.features.items.table import (
     COLUMN_NAMES,
@@ -30,65 +30,13 @@ from headstart.features.items.table import (
     RewardSums,
 )
 from headstart.features.items.vectors import RANK, Loading
-from headstart.features.schema.encoder import Encoder
+from headstart.features.schema.encoder import Columns, Encoder
 from headstart.features.schema.rows import item_key
 from headstart.features.transformer import AnyEncoder
 from headstart.model.base import BaseBelief
 from headstart.records import Array
 
 MAX_WAITING = 4096  # offers that wait for a reward
-
-
-class Pair(NamedTuple):
-    """The rewards of one item in one task, and what they have contributed.
-
-    Attributes
-    ----------
-    rewards, total
-        How many rewards (the sum of their weights), and their sum.
-    weight, share
-        What of n and S of the item they are.
-    pending_weight, pending_total, pending_row
-        Sums of the rewards that the item's vector has not learned from: of their weights, and with
-        these of rewards and rows.
-    precision, moment
-        What of P and H of the item they are; ``None`` for nothing.
-    """
-
-    rewards: float = 0.0
-    total: float = 0.0
-    weight: float = 0.0
-    share: float = 0.0
-    pending_weight: float = 0.0
-    pending_total: float = 0.0
-    pending_row: Array | None = None
-    precision: Array | None = None
-    moment: Array | None = None
-
-
-NO_REWARDS = Pair()
-
-
-class TaskItems:
-    """The items of one task."""
-
-    __slots__ = ("loading", "offers", "pairs", "totals")
-
-    def __init__(self) -> None:
-        self.pairs: dict[str, Pair] = {}
-        self.totals = RewardSums()
-        self.offers = Offers()
-        self.loading: Loading | None = None  # of the last time it was closed, if it is closed
-
-    def copy(self) -> TaskItems:
-        """A copy that shares no mutable state."""
-        clone = copy.copy(self)
-        clone.pairs, clone.offers = self.pairs.copy(), self.offers.copy()
-        return clone
-
-    def set_state(self, totals: RewardSums, loading: Loading | None) -> None:
-        """Set the sums over its rewards, and how it weighs vectors."""
-        self.totals, self.loading = totals, loading
 
 
 class ItemLedger:
@@ -99,12 +47,12 @@ class ItemLedger:
     features
         The columns of rows; the last of them are those of items.
     action_columns
-        The columns of the fields of actions.
+        The columns that are of actions alone.
     rewards
         What rewards are.
     """
 
-    def __init__(self, features: Features, action_columns: slice, rewards: RewardModel) -> None:
+    def __init__(self, features: Features, action_columns: Columns, rewards: RewardModel) -> None:
         self.rewards = rewards
         self.table = ItemTable()
         self.tasks: dict[str, TaskItems] = {}
@@ -112,6 +60,7 @@ class ItemLedger:
         self.features = features
         self.action_columns = action_columns
         self.first_column = features.context_dim - len(COLUMN_NAMES)
+        self.field_count = len(np.arange(features.context_dim)[action_columns])
         self.vector_columns = slice(features.context_dim - RANK, features.context_dim)
 
     def copy(self) -> ItemLedger:
@@ -144,7 +93,7 @@ class ItemLedger:
         """Write the columns of items into rows on offer to a task, if it is known."""
         columns = self.table.columns(keys)
         if task is not None and self.table.totals.repeats.rho > 0.0:
-            self.mix_own_rewards(task, keys, columns, table[:, self.action_columns])
+            self.mix_own_rewards(task, keys, columns, table)
         table[:, self.first_column :] = columns
 
     def write_rounds(
@@ -163,14 +112,16 @@ class ItemLedger:
             self.write_columns(task, [key], row[None])
             pair, total = task.pairs.get(key, Pair()), weight * reward
             task.pairs[key] = Pair(pair.rewards + weight, pair.total + total)
-            task.set_state(task.totals.add(RewardSums(weight, total, total * reward)), None)
+            fields = weight * row[self.action_columns]
+            more = RewardSums(weight, total, total * reward, fields=fields)
+            task.set_state(task.totals.add(more), None)
 
     def mix_own_rewards(
-        self, task: TaskItems, keys: Sequence[str], columns: Array, fields: Array
+        self, task: TaskItems, keys: Sequence[str], columns: Array, table: Array
     ) -> None:
         """Replace what is known of items by the task's own rewards of them, by their share.
 
-        ``columns`` are those of the items, ``fields`` those of the actions' fields.
+        ``columns`` are those of the items, and ``table`` holds those of the actions.
         """
         if task.pairs.keys().isdisjoint(keys):
             return
@@ -182,7 +133,8 @@ class ItemLedger:
         columns[:, 0] *= rest
         columns[:, 0] += own * self.own_values(task, sums / np.maximum(counts, 1.0))
         columns[:, 2:] *= rest[:, None]
-        fields *= rest[:, None]
+        fields = table[:, self.action_columns]
+        table[:, self.action_columns] += own[:, None] * (self.own_fields(task) - fields)
 
     def add_offer(self, name: str, labels: Sequence[Any], allowed: Any = None) -> list[Step]:
         """Note that items were on offer to a task; how to count those that have waited too long."""
@@ -214,6 +166,11 @@ class ItemLedger:
         deviation = totals.deviation
         return (means - own) / (VALUE_UNIT * deviation) if deviation else np.zeros_like(means)
 
+    def own_fields(self, task: TaskItems) -> Array | float:
+        """The mean columns of actions that a task had rewards of, as m₀ of its rewards."""
+        totals = self.table.totals
+        return (task.totals.fields + totals.mean_fields) / (task.totals.rewards + 1.0)
+
     def steps_to_learn(
         self,
         name: str,
@@ -234,13 +191,14 @@ class ItemLedger:
         task_sums = task.totals.rewards, task.totals.total
         error = first_error(reward, (all_weights, all_shares), task_sums, table.totals.mean)
         repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error, weight)
-        increment = RewardSums(weight, weight * reward, weight * reward**2, repeats)
+        encoded_row = row if is_encoded else self.features.original_row(row)
+        fields = weight * encoded_row[self.action_columns]
+        increment = RewardSums(weight, weight * reward, weight * reward**2, repeats, fields)
         totals, own = table.totals.add(increment), task.totals.add(increment)
         count, total = pair.rewards + weight, pair.total + weight * reward
         effective = effective_count(count, totals.repeats.rho)
         share, gain = effective * total / count, max(effective - pair.weight, 0.0)
         update = ItemUpdate(all_weights + effective - pair.weight, all_shares + share - pair.share)
-        encoded_row = row if is_encoded else self.features.original_row(row)
         sums = count, total, effective, share
         if task.loading is not None:
             more = self.contribution(task.loading, encoded_row, reward, gain)

@@ -8,8 +8,9 @@ rewards::
 how often it has been on offer (:mod:`~headstart.features.items.offers`), and the vector E. A new
 item has q = K = 0. Where the task has rewards of the item itself, with mean m and share s
 (:mod:`~headstart.features.items.repeats`), q becomes (1 − s) q + s (m − m₀)/(0.3 sd), m₀ being the
-task's mean reward, and the columns of the action's fields, of offers and of E are multiplied by
-1 − s.
+task's mean reward, the columns x of the action alone become (1 − s) x + s x₀, x₀ being their
+mean over the task's rewards, and those of offers and of E are multiplied by 1 − s. m₀ and x₀ count
+the means over all tasks as one reward. Where x is shifted, so is x₀, and with it the row.
 """
 
 from __future__ import annotations
@@ -43,12 +44,23 @@ MIN_SPREAD = 1e-9  # of rewards, in their size: below, they are constant
 
 
 class RewardSums(NamedTuple):
-    """Sums over all rewards, and those from which the weight of repeats is estimated."""
+    """Sums over all rewards, and those from which the weight of repeats is estimated.
+
+    Attributes
+    ----------
+    rewards, total, squares
+        How many rewards, their sum, and that of their squares.
+    repeats
+        What the weight of repeats is estimated from.
+    fields
+        The sum of the columns of the actions that were rewarded.
+    """
 
     rewards: float = 0.0
     total: float = 0.0
     squares: float = 0.0
     repeats: Repeats = Repeats()
+    fields: Array | float = 0.0
 
     def add(self, other: RewardSums) -> RewardSums:
         """The sums of both."""
@@ -57,6 +69,7 @@ class RewardSums(NamedTuple):
             self.total + other.total,
             self.squares + other.squares,
             self.repeats.add(other.repeats),
+            self.fields + other.fields,
         )
 
     def subtract(self, other: RewardSums) -> RewardSums:
@@ -66,12 +79,18 @@ class RewardSums(NamedTuple):
             self.total - other.total,
             self.squares - other.squares,
             self.repeats.subtract(other.repeats),
+            self.fields - other.fields,
         )
 
     @property
     def mean(self) -> float:
         """r̄, 0 without rewards."""
         return self.total / self.rewards if self.rewards > 0 else 0.0
+
+    @property
+    def mean_fields(self) -> Array | float:
+        """The mean columns of actions, 0 without rewards."""
+        return self.fields / self.rewards if self.rewards > 0 else 0.0
 
     @property
     def deviation(self) -> float:

@@ -19,6 +19,7 @@ from headstart.features.schema.schema import Schema
 from headstart.records import Array, set_read_only
 
 Places = npt.NDArray[np.intp]
+Columns = slice | Places
 
 
 class EncodedRows(NamedTuple):
@@ -59,6 +60,8 @@ class Encoder:
     ----------
     width : int
         How many columns a row has, without those that identity adds.
+    action_columns : slice or ndarray of int
+        The columns that are of actions alone: their fields, and crosses of these.
     is_bounded : ndarray of bool
         Of each column, whether it holds only zeros and ones.
     """
@@ -76,7 +79,7 @@ class Encoder:
             FieldColumns(name, field, columns[name]) for name, field in schema.action_fields
         ]
         self.context_width = sum(each.field.width for each in self.context)
-        self.action_columns = slice(self.context_width, start)
+        self.action_columns: Columns = slice(self.context_width, start)
         self.field_width = start
         self.crosses = []
         fields = schema.context | schema.action
@@ -84,6 +87,9 @@ class Encoder:
             stop = start + fields[one].width * fields[two].width
             self.crosses.append((columns[one], columns[two], slice(start, stop)))
             start = stop
+        own = [crossed for one, _, crossed in self.crosses if one.start >= self.context_width]
+        if own:
+            self.action_columns = np.r_[self.action_columns, *own]
         bounded = [flag for each in (*self.context, *self.action) for flag in each.field.is_bounded]
         for one, two in schema.crosses:
             flags = fields[one].is_bounded, fields[two].is_bounded
