@@ -176,3 +176,16 @@ def test_weights_that_seem_to_count_rewards_are_told(tmp_path):
     for given, columns in ((whole, {"weight": "n"}), (rows, {"mean_of": "n"})):
         fitted = fit(logs_of(tmp_path, given, **columns), hs.Bias())
         assert not any(told in note for note in fitted.notes)
+
+
+def test_where_the_noise_is_stated_a_mean_of_n_is_a_weight_of_n():
+    rng = np.random.default_rng(0)
+    x = [1.0, 30.0] * rng.standard_normal((5, 2)) + [0.0, 50.0]
+    rewards, n = 4.0 + x @ [1.0, 0.1] + rng.standard_normal(5), rng.integers(1, 200, 5)
+    found = []
+    for how in ({"mean_of": n}, {"weight": n}):
+        bandit = hs.Bandit(dim=2, noise=10.0, seed=0)
+        bandit.task(0).observe(x, rewards, **how)
+        found.append(bandit.task(0).predict([[1.0, 30.0], [0.0, 0.0]]))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)

@@ -87,7 +87,8 @@ def observe_rounds(
                 line = rounds_entry(state.origin, name, place, *rounds, labels)
                 note = functools.partial(journal.append_entry, line)
             steps = [] if items is None else [(ledger.set_items, items)]
-            add_evidence(ledger, name, evidence, count, rows[weights > 0], steps, place, note)
+            seen = offer.rows[weights > 0]
+            add_evidence(ledger, name, evidence, count, seen, steps, place, note)
         if state.reader.accept(offer, False):
             ledger.set_usual_sizes(state.reader.usual_sizes)
         return True
