@@ -243,7 +243,8 @@ def test_compare_plays_policies_on_rows_of_the_schema(headstart, frame, tmp_path
     assert 'schema = "schema.json"' in (tmp_path / "results/comparison/plan.toml").read_text()
     items = hs.Schema(action={"price": hs.number()}, identity=True)
     (tmp_path / "schema.json").write_text(items.to_json())
-    assert "schema must not have identity=True in a logged" in headstart("compare", *words).err
+    shown = headstart("compare", *words)
+    assert shown.code == 0, shown.err
     (tmp_path / "schema.json").write_text(hs.Schema(action={"prize": hs.number()}).to_json())
     assert "schema must name a column of the table; got 'prize'" in headstart("compare", *words).err
     shown = headstart("compare", "--world", "synthetic", "--schema", "schema.json", *sizes)

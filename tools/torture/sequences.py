@@ -57,10 +57,16 @@ class Sums:
     def __post_init__(self) -> None:
         self.sums = np.zeros((self.width + 2, self.width + 2))
 
-    def add(self, row: np.ndarray, reward: float, weight: float, decay: float) -> None:
-        """One round (x, r) of weight w: w zzᵀ with z = (x, 1, r), after all before has decayed."""
+    def add(
+        self, row: np.ndarray, reward: float, weight: float, decay: float, count: float = 1.0
+    ) -> None:
+        """One round (x, r) of weight w: w zzᵀ with z = (x, 1, r), after all before has decayed.
+
+        The mean of n rewards is one with (√n x, 1, √n r).
+        """
         if weight > 0:
             z = np.array([*row, 1.0, reward])
+            z[np.arange(len(z)) != len(row)] *= np.sqrt(count)
             self.sums = decay * self.sums + weight * np.outer(z, z)
             self.count += 1
 
@@ -207,10 +213,13 @@ class Pair:
         if not count:
             return
         journal = hs.Journal(self.case.folder / "journal") if self.rng.random() < 0.5 else None
-        self.bandit.task(name).observe(rows, rewards, form, journal=journal)
-        sums = self.sums(name)
-        for row, reward, weight in zip(rows, rewards, used, strict=True):
-            sums.add(self.row(row), self.sign * reward, float(weight), self.decay)
+        counts = self.case.pick([None, self.rng.uniform(0.5, 9.0, count), 4])
+        self.bandit.task(name).observe(rows, rewards, form, mean_of=counts, journal=journal)
+        sums, each = self.sums(name), 1.0 if counts is None else np.asarray(counts, dtype=float)
+        for row, reward, weight, size in zip(
+            rows, rewards, used, np.broadcast_to(each, count), strict=True
+        ):
+            sums.add(self.row(row), self.sign * reward, float(weight), self.decay, float(size))
         if journal is not None:
             journal.close()
 

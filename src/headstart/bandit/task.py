@@ -201,6 +201,7 @@ class Task:
         rewards: Any,
         weight: Any = None,
         *,
+        mean_of: Any = None,
         context: Any = None,
         journal: Journal | None = None,
     ) -> bool:
@@ -214,9 +215,11 @@ class Task:
         rewards : array_like of shape (n,)
             The reward of each round.
         weight : float, or array_like of shape (n,), optional
-            How often each round counts: 1 unless given. A round of weight w counts as w equal ones;
-            for averages of n rewards the bandit needs the ``noise``. A round of weight 0 is left
-            out.
+            How often each round counts: 1 unless given. A round of weight w counts as w equal
+            ones; one of weight 0 is left out.
+        mean_of : float, or array_like of shape (n,), optional
+            Of how many rewards each reward is the mean: 1 unless given. A mean of n rewards has
+            1/n of the variance of a single one, and counts as one round.
         context : dict, optional
             With a schema, the fields of the context, if they are the same in all rounds.
         journal : Journal, optional
@@ -247,7 +250,7 @@ class Task:
         """
         if context is not None:
             contexts = request_of(contexts, context, None)
-        return observe_rounds(self._state, self._id, contexts, rewards, weight, journal)
+        return observe_rounds(self._state, self._id, contexts, rewards, weight, mean_of, journal)
 
     def predict(
         self,

@@ -63,7 +63,12 @@ class LogOptions:
     schema: Annotated[
         Path | None, typer.Option(help="JSON file of the schema (headstart check proposes one).")
     ] = None
-    weight: Annotated[Column, typer.Option(help="Column with row weights.")] = None
+    weight: Annotated[
+        Column, typer.Option(help="Column with weights: how many equal rows a row stands for.")
+    ] = None
+    mean_of: Annotated[
+        Column, typer.Option(help="Column with how many rewards each reward is the mean of.")
+    ] = None
     timestamp: Annotated[
         Column, typer.Option(help="Column with the time, for the order and to find repeated rows.")
     ] = None
@@ -89,7 +94,16 @@ class LogOptions:
     @property
     def roles(self) -> dict[str, str | None]:
         """The columns that are not features, by role."""
-        names = ("task", "reward", "weight", "timestamp", "round", "chosen", "propensity")
+        names = (
+            "task",
+            "reward",
+            "weight",
+            "timestamp",
+            "round",
+            "chosen",
+            "propensity",
+            "mean_of",
+        )
         return {name: getattr(self, name) for name in names}
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
+from headstart.bandit.offline.observation import refuse_means
 from headstart.bandit.rewards import RewardModel, reward_model
 from headstart.errors import InputError
 from headstart.fleet.engines import threads
@@ -96,6 +97,8 @@ def fit(
     transfer = checked_transfer(logs, transfer, intercept)
     model = reward_model(reward, minimize)
     noise = None if noise is None else model.check_noise(noise)
+    if logs.columns.mean_of is not None:
+        refuse_means(model)
     checks.flag("standardize", standardize)
     if checks.integer("memory", memory) < MIN_MEMORY:
         raise InputError(f"memory must be at least {MIN_MEMORY >> 20} MiB, in bytes; got {memory}")

@@ -137,7 +137,7 @@ class Fitted(NamedTuple):
             What is odd about the columns.
         """
         logs, tasks, kept = plan.logs, fit.partitions, None
-        notes = summary.notes(len(tasks), logs.rewards, float(given.rounds), logs.share)
+        notes = summary.notes(len(tasks), logs.rewards, logs.share)
         if plan.keep_bytes:
             assert isinstance(tasks, TaskPartitions)
             kept = list(map(tasks.partition, range(len(tasks.sizes))))

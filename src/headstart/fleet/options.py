@@ -154,7 +154,8 @@ class Provenance(NamedTuple):
                 words += ["--schema", "SCHEMA"]
                 rest.append(f"SCHEMA: {json.dumps(value.to_dict(), ensure_ascii=False)}")
             elif value is not None:
-                words += [f"--{role}", ",".join(value) if isinstance(value, tuple) else value]
+                text = ",".join(value) if isinstance(value, tuple) else value
+                words += [f"--{role.replace('_', '-')}", text]
         if self.reading["format"] is not None:
             words += ["--format", self.reading["format"]]
         if self.reading["on_bad_rows"] != "error":

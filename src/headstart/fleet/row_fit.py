@@ -29,7 +29,7 @@ from headstart.bandit.ledger.items import ItemLedger, new_items
 from headstart.bandit.offline import fitting
 from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks, no_progress
 from headstart.bandit.offline.fitting import OneTask, TaskRows
-from headstart.bandit.offline.observation import weighted_sums
+from headstart.bandit.offline.observation import rounds_of_means, weighted_sums
 from headstart.bandit.rewards import RewardModel
 from headstart.errors import FileError, InputError
 from headstart.features.conversion import Features
@@ -220,7 +220,7 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress) -> Fitted:
     plan.check_room(len(names), dim)
     progress("fitting", 1.0, 1.0)
     fields = Features(logs.dim, intercept=logs.intercept).transform(rows.table)
-    given = weighted_sums(fields, rows.rewards, rows.weights)[0]
+    given = weighted_sums(*rounds_of_means(fields, rows.rewards, rows.counts), rows.weights)[0]
     notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
     if logs.columns.timestamp is None:
         notes.append(
@@ -263,6 +263,7 @@ def learn_items(
     items.learn_rows(rows.tasks.tolist(), rows.rewards, rows.weights, rows.items.tolist(), table)
     contexts = features.transform(table)
     known = TaskRows(rows.tasks, contexts, rows.rewards, rows.weights, encoder.feature_names)
+    known = known.as_means(rows.counts)
     fit, ids = fitting.fit_task_rows(
         transfer, noise, model, known, 1.0, intercept, standardize, progress
     )
@@ -271,13 +272,17 @@ def learn_items(
 
 
 class ItemRows(NamedTuple):
-    """Rows in memory: tasks and items by their ids, the columns of fields, rewards and weights."""
+    """Rows in memory: tasks and items by their ids, the columns of fields, rewards and weights.
+
+    Each reward is the mean of ``counts``.
+    """
 
     tasks: Texts
     items: Texts
     table: Array
     rewards: Array
     weights: Array
+    counts: Array
     times: npt.NDArray[np.int64]
 
     def in_time(self) -> ItemRows:
@@ -307,9 +312,9 @@ def item_rows(rows: Rows, weights: Array) -> ItemRows:
     assert rows.items is not None
     names = np.array(rows.names, dtype=object)
     times = np.zeros(rows.count, np.int64) if rows.timestamps is None else rows.timestamps
-    return ItemRows(
-        names[rows.codes], rows.items, np.asarray(rows.features), rows.rewards, weights, times
-    )
+    counts = np.ones(rows.count) if rows.counts is None else rows.counts
+    table = np.asarray(rows.features)
+    return ItemRows(names[rows.codes], rows.items, table, rows.rewards, weights, counts, times)
 
 
 def check_memory(rows: int, cost: int, memory: int) -> None:

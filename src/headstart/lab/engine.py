@@ -23,6 +23,7 @@ from headstart.bandit.rewards import RewardModel, reward_model
 from headstart.bandit.task_belief import LoneTask, next_belief
 from headstart.errors import InputError
 from headstart.kernels.forms import load
+from headstart.lab.bandit_run import BanditRun
 from headstart.lab.per_seed import PerSeed
 from headstart.lab.policies import AnyPolicy, Policy
 from headstart.model.base import BaseBelief
@@ -151,10 +152,10 @@ def simulate(
         raise InputError("seeds must hold at least one seed; got none")
     populations = [world.population(seed) for seed in seeds]
     check_populations(populations, tasks)
-    runs = {
-        policy.name: PolicyRun(policy.for_populations(populations), populations, seeds)
-        for policy in policies
-    }
+    runs: dict[str, PolicyRun | BanditRun] = {}
+    for policy in policies:
+        kind = PolicyRun if populations[0].schema is None else BanditRun
+        runs[policy.name] = kind(policy.for_populations(populations), populations, seeds)
     for task in range(tasks):
         episodes = [population.episode(task, rounds) for population in populations]
         batch = EpisodeBatch(episodes)
@@ -164,7 +165,7 @@ def simulate(
             run.play_task(batch, task == 0, loops, np.asarray(marks))
         if progress is not None:
             progress(rounds * len(seeds) * len(policies))
-    return {name: run.trace() for name, run in runs.items()}
+    return {name: Trace(*run.trace()) for name, run in runs.items()}
 
 
 class PolicyRun:
@@ -229,6 +230,7 @@ class EpisodeBatch:
         self.values = stack([episode.values for episode in episodes])
         self.rewards = stack([episode.rewards for episode in episodes])
         self.best = self.values.max(-1)
+        self.offers = [episode.offers for episode in episodes]
 
     def copy(self) -> EpisodeBatch:
         """The same with contexts and rewards of its own."""

@@ -55,8 +55,10 @@ class Standardization(NamedTuple):
     def of(cls, pooled: Evidence, constant: int | None) -> Self:
         """From the sums of all rows."""
         gram, rounds = np.asarray(pooled.gram), float(pooled.rounds)
-        square = np.diag(gram) / rounds
         shift = np.zeros(pooled.dim)
+        if constant is not None and gram[constant, constant] > 0:
+            rounds = gram[constant, constant]  # larger where rounds stand for means of rewards
+        square = np.diag(gram) / rounds
         if constant is not None and gram[constant, constant] > 0:
             shift = gram[constant] / gram[constant, constant]
             shift[constant] = 0.0

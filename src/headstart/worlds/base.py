@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from headstart.features.schema.schema import Schema
 from headstart.records import Array
 from headstart.settings import Settings
+
+
+class Offer(NamedTuple):
+    """What is on offer in a round to a bandit with a schema: arms, and the action of each."""
+
+    arms: npt.NDArray[np.intp]
+    actions: list[dict[str, Any]]
 
 
 class Episode(NamedTuple):
@@ -31,12 +40,15 @@ class Episode(NamedTuple):
         The reward of each arm if it is chosen: shape ``(rounds, arms)``.
     theta
         The task's true parameter, where there is one.
+    offers
+        What is on offer in each round, where the population has a ``schema``.
     """
 
     contexts: Array
     values: Array
     rewards: Array
     theta: Array | None = None
+    offers: list[Offer] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +73,10 @@ class Population(ABC):
     noise: float | None = None
     #: The true distribution of tasks, for oracles; ``None`` if it is unknown.
     truth: Truth | None = None
+    #: The schema of the bandits that play, where policies know items by their ids.
+    schema: Schema | None = None
+    #: Whether these bandits have an intercept, whatever the policy says.
+    constant: bool = False
 
     @abstractmethod
     def episode(self, task: int, rounds: int) -> Episode:

@@ -18,7 +18,7 @@ from headstart.features.schema.schema import Schema
 from headstart.records import Array
 from headstart.settings import Settings
 from headstart.worlds import tables
-from headstart.worlds.base import Episode, Population, World
+from headstart.worlds.base import Episode, Offer, Population, World
 from headstart.worlds.offers import Indices, draw_distinct
 
 
@@ -60,7 +60,8 @@ class Logged(World):
         With a ``round`` column, tasks with fewer rounds are left out, and counted in ``dropped``.
     schema
         A :class:`~headstart.Schema`, or the path of its JSON, in place of ``contexts``: every field
-        is a column of its name. It must not have ``identity``.
+        is a column of its name. With ``identity`` so is the id, every policy is played by a bandit
+        of its own with this schema, and of rows of one item in a round the first is on offer.
     minimize
         Whether the reward column has costs: rewards are their negatives. Of costs of 0 and 1 they
         are 1 and 0, so that policies of binary rewards can play them; regrets are the same.
@@ -115,7 +116,9 @@ class Logged(World):
     def features(self, names: Sequence[str]) -> list[str]:
         """The names of the feature columns."""
         if isinstance(self.schema, Schema):
-            fields = self.schema.context | self.schema.action
+            fields = [*self.schema.context, *self.schema.action]
+            if self.schema.identity:
+                fields = list(dict.fromkeys([*fields, self.schema.id]))
             return [tables.find_column("schema", name, names) for name in fields]
         reserved = [name for name in (self.task, self.reward, self.round) if name is not None]
         return tables.find_columns("contexts", self.contexts, names, reserved)
@@ -125,7 +128,10 @@ class Logged(World):
         contexts: Array
         if isinstance(self.schema, Schema):
             fields = {name: frame[name].to_list() for name in names}
-            contexts = Encoder(self.schema).encode(None, fields, distinct=False).table
+            encoder = Encoder(self.schema)
+            if not fields:  # ids alone
+                return np.zeros((len(frame), 0))
+            contexts = encoder.encode(None, fields, distinct=False).table
         else:
             columns = [tables.numeric_column("contexts", frame, name) for name in names]
             contexts = np.column_stack(columns)
@@ -146,13 +152,6 @@ def check_schema(schema: object, contexts: object) -> Schema:
         schema = Schema.from_file(schema)
     if not isinstance(schema, Schema):
         raise checks.refuse("schema", "a headstart.Schema, or the path of its JSON", schema)
-    if schema.identity:
-        raise InputError(
-            "schema must not have identity=True in a logged world: policies learn from the same "
-            "rows of numbers, and what is known of an item depends on what a policy has chosen. "
-            "Make the id a field, hs.category(buckets=64); or use `headstart evaluate` to "
-            "evaluate the schema on logs"
-        )
     return schema
 
 
@@ -185,10 +184,18 @@ class LoggedPopulation(Population):
         order = np.lexsort((of_round, of_task))
         of_task, of_round = of_task[order], of_round[order]
         self.contexts = world.contexts_of(frame, features)[order]
+        if isinstance(world.schema, Schema) and world.schema.identity:
+            self.schema, self.constant = world.schema, world.intercept
+            columns = [frame[name].to_list() for name in features]
+            every = [dict(zip(features, row, strict=True)) for row in zip(*columns, strict=True)]
+            self.actions = [every[at] for at in order]
+            self.items = tables.factorize("schema", frame, world.schema.id)[1][order]
         rewards = tables.numeric_column("reward", frame, world.reward)[order]
         kind = "binary" if np.isin(rewards, (0.0, 1.0)).all() else "number"
         self.rewards = reward_model(kind, world.minimize).read_many(rewards)
         self.dim = self.contexts.shape[1]
+        if self.schema is not None:
+            self.dim = len(Encoder(self.schema).feature_names) + self.constant
         # Where tasks and rounds begin among the rows, and tasks among the rounds.
         self.first_row = np.searchsorted(of_task, np.arange(len(ids) + 1))
         fresh = np.append(True, (np.diff(of_task) != 0) | (np.diff(of_round) != 0))
@@ -228,8 +235,18 @@ class LoggedPopulation(Population):
             offers = start + draw_distinct(rng, rounds, int(stop - start), self.world.arms)
         else:
             offers = self.logged_rounds(task, rounds, rng)
+        distinct = None
+        if self.schema is not None:
+            distinct = [self.distinct_items(row) for row in offers]
         rewards = self.rewards[offers]
-        return Episode(self.contexts[offers], rewards, rewards.copy())
+        return Episode(self.contexts[offers], rewards, rewards.copy(), None, distinct)
+
+    def distinct_items(self, rows: Indices) -> Offer:
+        """The arms of a round that are different items; others become copies of the first."""
+        _, first, which = np.unique(self.items[rows], return_index=True, return_inverse=True)
+        rows[:] = rows[first[which]]
+        arms = np.sort(first)
+        return Offer(arms, [self.actions[row] for row in rows[arms]])
 
     def logged_rounds(self, task: int, rounds: int, rng: np.random.Generator) -> Indices:
         """The rows on offer in a task's first rounds, filled up to the same number."""

@@ -26,7 +26,9 @@ __all__ = ["Journal", "ReplayResult", "replay_lines"]
 
 #: The fields of a line of either kind.
 REWARD_FIELDS = {"token", "reward"}
-ROUNDS_FIELDS = {"task", "epoch", "number", "contexts", "rewards", "weights", "labels", "seal"}
+ROUNDS_FIELDS = {
+    "task", "epoch", "number", "contexts", "rewards", "weights", "mean_of", "labels", "seal"
+}  # fmt: skip
 
 
 class ReplayResult(NamedTuple):

@@ -16,8 +16,10 @@ from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.bandit.offline.click_fit import expand_tasks, fit_clicks, no_progress
 from headstart.bandit.offline.observation import (
     decay_weights,
+    read_counts,
     read_rewards,
     read_weights,
+    rounds_of_means,
     weighted_sums,
 )
 from headstart.bandit.rewards import RewardModel
@@ -129,13 +131,14 @@ def columns_of_dicts(rows: Sequence[Mapping[Any, Any]]) -> dict[str, list[Any]]:
 def fit_rows(
     state: BanditState,
     frame: Any,
-    task: object,
-    reward: object,
-    weight: object,
+    roles: tuple[object, object, object, object],
     features: object,
     standardize: object,
 ) -> None:
-    """Fit the transfer of a new bandit to rows; their tasks become closed tasks of the bandit."""
+    """Fit the transfer of a new bandit to rows; their tasks become closed tasks of the bandit.
+
+    ``roles`` are the columns of tasks, rewards, weights and of how many rewards are averaged.
+    """
     standardize = checks.flag("standardize", standardize)
     with state.lock:
         ledger, reader = state.ledger, state.reader
@@ -149,7 +152,7 @@ def fit_rows(
             )
         refuse_forced_rounds(transfer)
         items = None if ledger.items is None else ledger.items.copy()
-        rows = read_rows(reader, ledger.rewards, frame, task, reward, weight, features, items)
+        rows = read_rows(reader, ledger.rewards, frame, roles, features, items)
         intercept = reader.features.intercept
         fit, ids = fit_task_rows(
             transfer, noise, ledger.rewards, rows, ledger.decay, intercept, standardize
@@ -224,33 +227,43 @@ class TaskRows(NamedTuple):
     weights: Array
     names: tuple[str, ...]
 
+    def as_means(self, counts: Array | None) -> TaskRows:
+        """The same rows with rewards that are means of so many."""
+        if counts is None:
+            return self
+        contexts, rewards = rounds_of_means(self.contexts, self.rewards, counts)
+        return self._replace(contexts=contexts, rewards=rewards)
+
 
 def read_rows(
     reader: ContextReader,
     model: RewardModel,
     frame: Any,
-    task: object,
-    reward: object,
-    weight: object,
+    roles: tuple[object, object, object, object],
     feature_names: Any,
     items: ItemLedger | None,
 ) -> TaskRows:
     """The rows of a frame, checked; ``items`` learns from them in their order."""
+    task, reward, weight, mean_of = roles
     features = reader.features
     columns = Columns.of(frame)
     ids, given_rewards = columns.array("task", task), columns.array("reward", reward)
     weights = None if weight is None else columns.array("weight", weight)
-    if task == reward or weight in (task, reward):
+    given = [name for name in roles if name is not None]
+    if len(set(given)) < len(given):
         raise InputError(
-            f"task, reward and weight must be different columns; got {task!r}, {reward!r} and "
-            f"{weight!r}"
+            f"task, reward, weight and mean_of must be different columns; got "
+            f"{', '.join(map(repr, given))}"
         )
+    counts = None
+    if mean_of is not None:
+        counts = read_counts(columns.array("mean_of", mean_of), len(ids), model)
     try:
         rewards = model.read_many(read_rewards(given_rewards, len(ids)))
     except InputError as error:
         hint = " (leave out rows without a reward)" if "finite" in str(error) else ""
         raise InputError(f"column {reward!r}: {error}{hint}") from None
-    others = {task, reward} | ({weight} if weight is not None else set())
+    others = set(given)
     if reader.encoder is not None:
         if feature_names is not None:
             raise InputError("features must not be given: the schema says which columns are used")
@@ -259,10 +272,11 @@ def read_rows(
         if items is not None:
             writer = partial(items.learn_rows, [task_name(id) for id in ids.tolist()], *values)
         is_schema = isinstance(reader.encoder, Encoder)
-        given = columns.without(others) if is_schema else columns.rest(others)
-        table = reader.encode(given, writer, distinct=False)[0].table
+        fields = columns.without(others) if is_schema else columns.rest(others)
+        table = reader.encode(fields, writer, distinct=False)[0].table
         check_sizes(table, values[1], features)
-        return TaskRows(ids, features.transform(table), *values, features.names or ())
+        rows = TaskRows(ids, features.transform(table), *values, features.names or ())
+        return rows.as_means(counts)
     if feature_names is None:
         feature_names = [name for name in columns.columns if name not in others]
     elif isinstance(feature_names, (str, bytes)) or not isinstance(feature_names, Sequence):
@@ -287,7 +301,8 @@ def read_rows(
     features.check(table)
     weights = read_weights(weights, len(ids))
     check_sizes(table, weights, features)
-    return TaskRows(ids, features.transform(table), rewards, weights, names)
+    rows = TaskRows(ids, features.transform(table), rewards, weights, names)
+    return rows.as_means(counts)
 
 
 def check_sizes(table: Array, weights: Array, features: Features) -> None:

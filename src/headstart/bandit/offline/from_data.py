@@ -49,6 +49,7 @@ class BanditFromData(BanditQueries):
         task: str,
         reward: str,
         weight: str | None = None,
+        mean_of: str | None = None,
         features: Sequence[str] | None = None,
         standardize: bool = True,
     ) -> Self:
@@ -64,8 +65,9 @@ class BanditFromData(BanditQueries):
         task, reward : str
             The columns of the tasks' ids and of the rewards.
         weight : str, optional
-            The column of the weights: a row of weight w counts as w equal rows. For averages of n
-            rewards give ``noise`` too, or weights whose average is 1.
+            The column of the weights: a row of weight w counts as w equal rows.
+        mean_of : str, optional
+            The column that says of how many rewards a row's reward is the mean; 1 unless given.
         features : sequence of str, optional
             The columns of the features, in the order that arrays will have; by default all other
             columns. With a schema, its fields are used.
@@ -88,7 +90,7 @@ class BanditFromData(BanditQueries):
         """
         from headstart.bandit.offline.fitting import fit_rows
 
-        fit_rows(self._state, frame, task, reward, weight, features, standardize)
+        fit_rows(self._state, frame, (task, reward, weight, mean_of), features, standardize)
         return self
 
     def replay(self, journal: Journal | PathLike) -> ReplayResult:

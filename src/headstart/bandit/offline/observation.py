@@ -35,6 +35,7 @@ def observe_rounds(
     contexts: Any,
     rewards: Any,
     weight: Any,
+    mean_of: Any = None,
     journal: Any = None,
     place: tuple[int, int] | None = None,
 ) -> bool:
@@ -63,8 +64,11 @@ def observe_rounds(
             learn_items(offer.labels, offer.contexts, write=False)
         rows = offer.rows
         values = read_rewards(rewards, len(rows))
-        row_weights = read_weights(weight, len(rows))
+        row_weights, counts = read_weights(weight, len(rows)), None
         numbers, weights = ledger.rewards.read_many(values), row_weights
+        if mean_of is not None:
+            counts = read_counts(mean_of, len(rows), ledger.rewards)
+            rows, numbers = rounds_of_means(rows, numbers, counts)
         if ledger.decay < 1.0:
             weights = weights * decay_weights(weights, ledger.decay)
         if ledger.rewards.needs_belief:
@@ -79,11 +83,12 @@ def observe_rounds(
             if journal is not None:
                 place = ledger.entries.epoch, ledger.count_choices(entry, 1)
                 labels = None if items is None else offer.labels
-                rounds = offer.contexts, values, row_weights
+                rounds = offer.contexts, values, row_weights, counts
                 line = rounds_entry(state.origin, name, place, *rounds, labels)
                 note = functools.partial(journal.append_entry, line)
             steps = [] if items is None else [(ledger.set_items, items)]
-            add_evidence(ledger, name, evidence, count, rows[weights > 0], steps, place, note)
+            seen = offer.rows[weights > 0]
+            add_evidence(ledger, name, evidence, count, seen, steps, place, note)
         if state.reader.accept(offer, False):
             ledger.set_usual_sizes(state.reader.usual_sizes)
         return True
@@ -96,6 +101,7 @@ def rounds_entry(
     contexts: Array,
     rewards: Array,
     weights: Array,
+    counts: Array | None,
     labels: Any,
 ) -> dict[str, Any]:
     """The line of a journal that records rounds, sealed with the bandit's identity."""
@@ -106,6 +112,7 @@ def rounds_entry(
         "contexts": contexts.tolist(),
         "rewards": rewards.tolist(),
         "weights": weights.tolist(),
+        "mean_of": None if counts is None else counts.tolist(),
         "labels": None if labels is None else [item_key(label) for label in labels],
     }
     return entry | {"seal": seal_of(entry, origin)}
@@ -135,7 +142,7 @@ def replay_entry(state: BanditState, entry: dict[str, Any]) -> bool:
         offer: Any = contexts
         if state.reader.encoder is not None:
             offer = EncodedRows(contexts, entry["labels"], entry["labels"] is not None)
-        rounds = offer, entry["rewards"], entry["weights"]
+        rounds = offer, entry["rewards"], entry["weights"], entry["mean_of"]
         try:
             return observe_rounds(state, name, *rounds, place=place)
         except InputError:
@@ -197,6 +204,34 @@ def read_weights(weight: Any, count: int) -> Array:
     if not total <= MAX_ROUNDS:
         raise InputError(f"weight must add up to 2^53 rounds at most; got {total:g}")
     return weights
+
+
+def read_counts(mean_of: Any, count: int, model: RewardModel) -> Array:
+    """Of how many rewards each of ``count`` rewards is the mean, above 0."""
+    refuse_means(model)
+    want = f"a number, or {count} of them, above 0"
+    values = checks.finite_array("mean_of", mean_of, want)
+    if values.shape not in ((), (count,)) or not (values >= MIN_WEIGHT).all():
+        raise checks.refuse("mean_of", want, mean_of)
+    return np.array(np.broadcast_to(values, count), dtype=np.float64)
+
+
+def refuse_means(model: RewardModel) -> None:
+    """Refuse means of rewards of 0 and 1, which are their shares."""
+    if model.needs_belief:
+        raise InputError(
+            "mean_of must be left out where rewards are 0 or 1 (binary): of n rewards of which k "
+            "are 1, write a row with reward 1 and weight k, and one with reward 0 and weight n − k"
+        )
+
+
+def rounds_of_means(rows: Array, rewards: Array, counts: Array) -> tuple[Array, Array]:
+    """The rounds that stand for means of n rewards of the same context.
+
+    The noise of a mean is R/√n. Of √n times the size, it has the noise R, as any other round.
+    """
+    root = np.sqrt(counts)
+    return rows * root[:, None], rewards * root
 
 
 def decay_weights(weights: Array, decay: float) -> Array:

@@ -160,7 +160,7 @@ class Scan:
         self.items = KeyedSums(np.add)
         self.levels = KeyedSums(np.add, np.add, np.add, max_keys=LEVEL_TASKS)
         self.columns = ColumnSums.zero(dim + 1)
-        self.binary, self.weight = True, 0.0
+        self.binary = True
 
     def add(self, rows: Rows) -> None:
         """Add a block."""
@@ -182,8 +182,6 @@ class Scan:
             counted = pa.array(evidence.items, pa.large_string()).value_counts()
             self.items.add(hash_ids(counted.field("values")), as_array(counted.field("counts")))
         self.binary &= bool(((evidence.rewards == 0) | (evidence.rewards == 1)).all())
-        if evidence.weights is not None:
-            self.weight += float(evidence.weights.sum())
         for start in range(0, evidence.count, BLOCK):
             here = slice(start, start + BLOCK)
             table = np.column_stack([evidence.features[here], evidence.rewards[here]])
@@ -215,7 +213,6 @@ class Scan:
         self.levels.merge(other.levels)
         self.columns.add(other.columns, other.columns.extremes.__getitem__)
         self.binary &= other.binary
-        self.weight += other.weight
 
     def round_counts(self) -> RoundCounts:
         """What there is to know about the rounds."""
@@ -289,7 +286,7 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         rank=len(names) - len(relations) - len(constant) if shown else 0,
         outliers=tuple(outliers),
         extremes=tuple(columns.extremes),
-        heaviest=scan.summary.heaviest / scan.weight if scan.weight else 0.0,
+        heaviest=scan.summary.heaviest / max(scan.summary.weight, 1e-300),
         histogram=tuple(
             (low, high, round(tasks / share))
             for low, high, tasks in count_by_doubling(scan.tasks.columns[0])
@@ -298,7 +295,7 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         items=scan.items.total,
         rounds=scan.round_counts() if logs.columns.round is not None else None,
         repeated=(*logs.survey.copies, *scan.summary.repeats(logs.survey.share)),
-        notes=(*logs.survey.notes, *scan.summary.id_notes()),
+        notes=(*logs.survey.notes, *scan.summary.reading_notes()),
     )
 
 

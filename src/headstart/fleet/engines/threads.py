@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -139,8 +139,11 @@ class Reading:
         with ThreadPoolExecutor(self.readers) as pool:
             futures = [pool.submit(self.read_parts) for _ in range(self.readers)]
             try:
-                for future in as_completed(futures):
-                    future.result()
+                left = set(futures)
+                while left:
+                    done, left = wait(left, SIGNAL_INTERVAL, return_when=FIRST_EXCEPTION)
+                    for future in done:
+                        future.result()
             except BaseException:  # Ctrl-C too
                 self.stop.set()
                 wait(futures)  # for the blocks that are being read, a second or so

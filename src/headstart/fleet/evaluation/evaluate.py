@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
+from headstart.bandit.offline.observation import refuse_means
 from headstart.bandit.rewards import RewardModel, reward_model
+from headstart.errors import InputError
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Bootstrap, Measures, measure
@@ -122,6 +124,11 @@ def evaluate(
     is_binary = model.needs_belief
     if encoder is not None and not encoder.schema.identity:
         encoder = None
+    are_means = logs.columns.mean_of is not None
+    if are_means:
+        refuse_means(model)
+        if encoder is not None:
+            raise InputError("mean_of must be left out with a schema with identity=True")
     # A second reward is read in any case: whether tasks have one matters to the verdict.
     plan = Plan(seed, most_tasks, max(first, 2), horizon, all_rows=is_binary or encoder is not None)
     with job_runner(cluster, workers) as map_jobs:
@@ -132,7 +139,7 @@ def evaluate(
         )
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
         summary = sample.summary
-        notes = [*logs.survey.copies, *summary.id_notes(), *summary.repeats(share)]
+        notes = [*logs.survey.copies, *summary.reading_notes(), *summary.repeats(share)]
         notes += column_notes(logs.feature_names, intercept, whole, summary.sampled)
         if intercept:
             some = Evidence.unpack(sample.evidence[:LEVEL_TASKS], sample.dim)
@@ -153,8 +160,8 @@ def evaluate(
         gain, *judged = results
         measures, places, weights = measure_splits(sample, parted, judged, setup)
         values, advice = list[offpolicy.Value](), offpolicy.missing(logs.columns)
-        if is_binary or encoder is not None:
-            advice = reason_for_no_values(is_binary, encoder is not None, advice)
+        if is_binary or encoder is not None or are_means:
+            advice = reason_for_no_values(is_binary, encoder is not None, are_means, advice)
         elif not advice:
             values, advice = estimate_values(
                 sample, parted[0], judged[0], setup, map_jobs, part(progress, 0.9, 1.0)
@@ -235,17 +242,19 @@ def sample_notes(sample: Sample, split: Split, has_times: bool, model: RewardMod
 LARGE_TASK_SHARE = 0.2  # of all rewards, for one task
 
 
-def reason_for_no_values(is_binary: bool, has_items: bool, missing: str) -> str:
+def reason_for_no_values(is_binary: bool, has_items: bool, are_means: bool, missing: str) -> str:
     """Why no off-policy values are estimated, and what else is ``missing`` for them.
 
-    >>> print(reason_for_no_values(True, False, ""))
-    Off-policy values are withheld: they are those of linear models of features that every row
-    has. To get them, evaluate without --reward-model binary.
+    >>> print(reason_for_no_values(True, False, False, ""))
+    Off-policy values are withheld: they are those of linear models of single rewards, with features
+    that every row has. To get them, evaluate without --reward-model binary.
     """
     options = ["--reward-model binary"] * is_binary + ["identity in the schema"] * has_items
+    options += ["--mean-of"] * are_means
     reason = (
-        "Off-policy values are withheld: they are those of linear models of features that every "
-        f"row has. To get them, evaluate without {' and without '.join(options)}."
+        "Off-policy values are withheld: they are those of linear models of single rewards, with "
+        "features that every row has. To get them, evaluate without "
+        f"{' and without '.join(options)}."
     )
     return f"{reason} {missing}".strip()
 

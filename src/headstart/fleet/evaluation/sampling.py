@@ -126,6 +126,7 @@ def read_part(
     whole, blocks = logs_all_arms(logs), []
     for rows in logs.read(part, transposed=False):
         summary.count(rows)
+        rows = rows.as_rounds()
         keys = count_tasks(rows, tasks, plan.seed)
         limit = min(limit, limit_of(tasks.keys, plan.max_tasks))
         use = (keys <= np.uint64(limit - 1))[rows.codes]

@@ -184,7 +184,9 @@ def with_items(
     past = take_rows(rows, order)
     tasks = np.array([str(key) for key in past["key"].tolist()], dtype=object)
     fields = past["features"][:, : encoder.width].astype(np.float64)
-    known = ItemRows(tasks, past["item"], fields, past["reward"], past["weight"], past["when"])
+    ones = np.ones(len(tasks))
+    numbers = past["reward"], past["weight"], ones, past["when"]
+    known = ItemRows(tasks, past["item"], fields, *numbers)
     learned = learn_items(
         encoder, known, setup.transfer, None, setup.model, intercept, setup.standardize
     )

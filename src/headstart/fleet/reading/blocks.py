@@ -77,6 +77,7 @@ def to_rows(block: Block, resolved: Resolved, width: int, share: float, lenient:
         rounds=read_rounds(times) if "round" in roles else None,
         chosen=chosen,
         propensities=cells.propensities(chosen) if "propensity" in roles else None,
+        counts=cells.counts(chosen) if "mean_of" in roles else None,
         spaced=spaced,
         items=items,
     )

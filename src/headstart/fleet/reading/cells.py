@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headstart import checks
+from headstart.bandit.offline.observation import MIN_WEIGHT
 from headstart.features.conversion import MAX_VALUE
 from headstart.features.schema.encoder import Encoder
 from headstart.features.schema.fields import Field, FieldError, Values, Vector, is_missing
@@ -154,6 +155,12 @@ class Cells:
         """How often rows count."""
         values = self.numbers("weight")
         self.reject("weight is negative", values < 0, show_value(values))
+        return values
+
+    def counts(self, chosen: Mask | None) -> npt.NDArray[np.float64]:
+        """Of how many rewards each is the mean."""
+        values = self.numbers("mean_of", chosen)
+        self.reject("mean_of is not above 0", values < MIN_WEIGHT, show_value(values))
         return values
 
     def chosen(self) -> Mask:

@@ -22,7 +22,7 @@ from headstart.fleet.reading.types import is_list, is_number, is_text
 from headstart.settings import Settings
 from headstart.worlds import tables
 
-OPTIONAL = ("weight", "timestamp", "round", "chosen", "propensity")
+OPTIONAL = ("weight", "timestamp", "round", "chosen", "propensity", "mean_of")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -41,7 +41,7 @@ class Columns(Settings):
         tuple or as ``"age,price"``; or the name of one column whose cells are lists of numbers.
         Not with a ``schema``.
     weight
-        The weight of a row; rows of weight 0 are left out.
+        The weight of a row: one of weight w counts as w equal rows. Rows of weight 0 are left out.
     timestamp
         When it happened.
     round
@@ -51,6 +51,8 @@ class Columns(Settings):
         that were chosen count as evidence; the reward of the others may be missing.
     propensity
         The probability with which the arm was chosen: above 0 where it was, 0 or more elsewhere.
+    mean_of
+        Of how many rewards the reward is the mean, above 0; 1 unless given.
     schema
         The fields of contexts and actions, each of which is a column of its name, in place of
         ``features``: rows are encoded as those of a :class:`~headstart.Bandit` with this schema.
@@ -69,6 +71,7 @@ class Columns(Settings):
     round: str | None = None
     chosen: str | None = None
     propensity: str | None = None
+    mean_of: str | None = None
     schema: Schema | None = None
 
     def __post_init__(self) -> None:
@@ -97,8 +100,8 @@ class Columns(Settings):
         for name in distinct:
             if distinct.count(name) > 1:
                 raise InputError(
-                    f"task, reward, weight, chosen and propensity must be different columns; "
-                    f"got {name!r} twice"
+                    f"task, reward, weight, chosen, propensity and mean_of must be different "
+                    f"columns; got {name!r} twice"
                 )
 
     @functools.cached_property

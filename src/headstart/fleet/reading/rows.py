@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headstart.bandit.offline.observation import rounds_of_means
 from headstart.errors import visible
 from headstart.fleet.reading.arrays import FeatureColumns, as_arrow
 
@@ -138,6 +139,8 @@ class Rows(NamedTuple):
         Whether each row is the arm that was shown.
     propensities
         The probability with which each arm was chosen; NaN where an arm that was not has none.
+    counts
+        Of how many rewards each reward is the mean; ``None`` where each is one.
     items
         The ids of items, as text, where the schema knows items by their ids.
     bad
@@ -160,6 +163,7 @@ class Rows(NamedTuple):
     rounds: npt.NDArray[np.int64] | None = None
     chosen: npt.NDArray[np.bool_] | None = None
     propensities: Floats | None = None
+    counts: Floats | None = None
     items: npt.NDArray[Any] | None = None
     bad: BadRows = BadRows()
     weightless: int = 0
@@ -209,6 +213,14 @@ class Rows(NamedTuple):
             features = np.hstack([features, np.ones((self.count, 1), dtype=features.dtype)])
         return self._replace(features=features)
 
+    def as_rounds(self) -> Rows:
+        """The rows as rounds whose noise is that of a single reward, where rewards are means."""
+        if self.counts is None:
+            return self
+        features: Any = self.features[:]
+        rounds: Any = rounds_of_means(features, self.rewards, self.counts)
+        return self._replace(features=rounds[0], rewards=rounds[1], counts=None)
+
     def chosen_rows(self) -> Rows:
         """Only the rows that were chosen, which are the evidence; all where nothing says so."""
         if self.chosen is None or self.chosen.all():
@@ -216,7 +228,7 @@ class Rows(NamedTuple):
         return self.take(self.chosen)
 
 
-PER_ROW = Rows._fields[2:10]  # from the rewards to the items
+PER_ROW = Rows._fields[2:11]  # from the rewards to the items
 
 
 def drop_unused_ids(

@@ -203,7 +203,7 @@ class Accumulator:
 
         It changes nothing, so that any thread can do it at any time before :meth:`add`.
         """
-        rows = rows.chosen_rows()
+        rows = rows.chosen_rows().as_rounds()
         numbers = self.index.recall(rows.ids)
         other = numbers < 0
         ids = id_texts(rows.ids if other.all() else rows.ids.filter(as_arrow(other)))

@@ -36,6 +36,7 @@ NOTABLE, HIDING = 1e2, 1e6
 MAX_SAMPLE_ROWS = 256  # rows of a sample, fewer if they are wide
 NUMBERS = 20_000
 BLOCK = 32  # rows of a block that are looked at
+LARGE_WEIGHT = 2.0  # an average weight that is likely to be a number of rewards
 ADVICE = "a few rows outweigh all others. Repair them, or clip the column or take its logarithm"
 
 
@@ -123,7 +124,7 @@ def column_notes(
     """
     if sampled is None:
         return []
-    dim, count = len(names), float(every.rounds)
+    dim, count = len(names), float(every.gram[-1, -1] if intercept else every.rounds)
     sampled = sampled[:, [*range(dim), -1]]  # the features and the reward
     centre, size = typical(sampled, centred=intercept)
     squares = np.append(np.diag(every.gram)[:dim], every.squares)
@@ -172,8 +173,8 @@ class ReadSummary:
         The range of the rewards as they are learned.
     sampled
         A sample of the rows, to determine what is usual.
-    heaviest
-        The largest weight; 0 where rows have none.
+    heaviest, weight
+        The largest weight, and the sum of all; 0 where rows have none.
     whole_id, fraction_id, spaced_id
         Ids of the log: a whole number, such a number with ``.0``, and one with white space around
         it.
@@ -190,6 +191,7 @@ class ReadSummary:
     greatest: float = -math.inf
     sampled: Array | None = None
     heaviest: float = 0.0
+    weight: float = 0.0
     whole_id: str = ""
     fraction_id: str = ""
     spaced_id: str = ""
@@ -197,7 +199,8 @@ class ReadSummary:
 
     def add(self, other: ReadSummary) -> None:
         """Count another's too."""
-        for name in ("rows", "bad", "weightless", "parts", "unchosen", "fingerprints"):
+        counts = ("rows", "bad", "weightless", "parts", "unchosen", "fingerprints", "weight")
+        for name in counts:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.least, self.greatest = min(self.least, other.least), max(self.greatest, other.greatest)
         self.heaviest = max(self.heaviest, other.heaviest)
@@ -222,6 +225,7 @@ class ReadSummary:
             self.sampled = thin(self.sampled, sample_block(rows))
             if rows.weights is not None:
                 self.heaviest = max(self.heaviest, float(rows.weights[chosen].max()))
+                self.weight += float(rows.weights[chosen].sum())
 
     def look_at_ids(self, ids: pa.Array, spaced: str) -> None:
         """Look at the ids of a block: at all for ``.0``, at the first for whole numbers."""
@@ -231,8 +235,8 @@ class ReadSummary:
         if not self.fraction_id and not pa.types.is_integer(ids.type):
             self.fraction_id = first_match(ids.filter(pc.ends_with(ids, ".0")), r"^-?[0-9]+\.0$")
 
-    def id_notes(self) -> list[str]:
-        """Which ids are easily taken for others."""
+    def reading_notes(self) -> list[str]:
+        """Which ids are easily taken for others, and weights for numbers of rewards."""
         notes = []
         if self.whole_id and self.fraction_id:
             notes.append(
@@ -243,6 +247,13 @@ class ReadSummary:
             notes.append(
                 f"white space around task ids is removed, as in {self.spaced_id!r}: it is not part "
                 f"of an id"
+            )
+        fractional = self.sampled is not None and (self.sampled[:, -1] % 1.0 != 0).any()
+        if self.weight > LARGE_WEIGHT * self.rows and fractional:
+            notes.append(
+                f"weights are {self.weight / self.rows:.3g} on average: a row of weight w is w "
+                f"equal rewards. If rewards are means of so many, name the column by mean_of "
+                f"(--mean-of) instead; else the noise is estimated far too small"
             )
         return notes
 
@@ -274,13 +285,12 @@ class ReadSummary:
         self,
         tasks: int,
         rewards: RewardModel,
-        weight: float = math.inf,
         share: float = 1.0,
     ) -> list[str]:
-        """Notes on a number of tasks of this total weight, where little can be learned."""
-        notes = [*self.id_notes(), *self.repeats(share)]
+        """Notes on what was read of a number of tasks, where little can be learned."""
+        notes = [*self.reading_notes(), *self.repeats(share)]
         notes += no_differences(tasks, *self.reward_range(rewards))
-        if self.rows > 2 and self.heaviest > weight / 2.0:
+        if self.rows > 2 and self.heaviest > self.weight / 2.0:
             notes.append(f"a row of weight {self.heaviest:g} counts for more than all others")
         return notes
 

@@ -92,12 +92,12 @@ def usable_residuals(
     value = (counted * tasks.squares).sum(-1) / xp.where(reward_sum != 0, reward_sum, 1.0)
     deviation = xp.abs(tasks.squares - value[..., None] * task_rewards)
     is_shared = ((deviation <= 1e-9 * tasks.squares) | ~counted).all(-1) & (reward_sum != 0)
-    rounds = xp.maximum(tasks.rounds, 1.0)
-    spread = tasks.squares - task_rewards**2 / rounds
+    total = xp.maximum(tasks.gram[..., -1, -1], 1e-300)  # where rewards are means, not the rounds
+    spread = tasks.squares - task_rewards**2 / total
     informative = spread > 1e-12 * tasks.squares
     variance = square / xp.maximum(dof, 1e-300)
     is_shared = is_shared | are_correlated(
-        task_rewards / rounds, variance, counted & informative & (dof > 0)
+        task_rewards / total, variance, counted & informative & (dof > 0)
     )
     informative = informative | is_shared[..., None]
     return Residuals(square * informative, dof * informative, tasks.weight, is_shared)
