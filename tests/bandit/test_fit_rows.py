@@ -249,6 +249,44 @@ def test_one_large_value_does_not_set_the_unit_of_its_feature():
     assert deviations == pytest.approx([0.2, 0.2], rel=0.25)
 
 
+def rows_with_one_value(model, size, seed, mean):
+    """Rows of twelve short tasks, one of which has a value far out of its feature's others."""
+    rng, tasks, dim = np.random.default_rng(seed), 12, 4
+    rounds = 60 if model == "binary" else 12
+    own = np.resize([1.0, -1.0, 0.5], dim) + 0.5 * rng.normal(size=(tasks, dim))
+    contexts = rng.normal(size=(tasks, rounds, dim))
+    means = np.einsum("nrd,nd->nr", contexts, own)
+    draw = rng.normal(size=means.shape)
+    chances = 1.0 / (1.0 + np.exp(1.0 - means))
+    rewards = rng.random(means.shape) < chances if model == "binary" else means + draw
+    if size is not None:
+        contexts[0, 7, 0] = size
+    rows = {f"x{at}": contexts[..., at].ravel() + mean for at in range(dim)}
+    return own, rows | {"t": np.repeat(np.arange(tasks), rounds), "r": rewards.ravel() + 0.0}
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "mean"),
+    [("number", 300, 0), ("number", 3e4, 2000), ("binary", 3e3, 0), ("binary", 3e4, 2000)],
+)
+def test_one_large_value_does_not_spoil_other_tasks(model, size, mean):
+    """Its feature's coefficient was lost: nearly 0 for all tasks with binary rewards."""
+    points, errors = np.random.default_rng(9).normal(size=(30, 4)), []
+    for value in (None, size):
+        error = 0.0
+        for seed in range(2):
+            own, rows = rows_with_one_value(model, value, seed, mean)
+            bandit = hs.Bandit(4, reward=model, seed=0).fit(rows, task="t", reward="r")
+            for task in range(1, 12, 3):
+                expected = points @ own[task]
+                if model == "binary":
+                    expected = 1.0 / (1.0 + np.exp(1.0 - expected))
+                found = bandit.task(task).predict(points + mean).mean
+                error += ((found - expected) ** 2).sum()
+        errors.append(error)
+    assert errors[1] < 1.15 * errors[0]
+
+
 def test_rows_may_be_dicts_or_an_array_with_names():
     rows = rows_of(12)
     del rows["weight"]

@@ -17,7 +17,8 @@ import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,11 +52,10 @@ from headstart.fleet.summing.shards import (
 )
 from headstart.fleet.summing.summary import Progress, ReadSummary, column_notes, report_parts
 from headstart.fleet.summing.tasks import DiskTasks, MemoryTasks, write_chunks
-from headstart.model.evidence import Evidence, packed_size
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
-from headstart.transfer.pooled_fit import PooledFit
+from headstart.transfer.pooled_fit import PooledFit, pool
 from headstart.transfer.standardize import Standardization
 
 CLICK_COPIES = 6  # arrays of the size of the features that are made of rows that are read
@@ -79,14 +79,15 @@ def fit_click_logs(plan: Plan, *, workers: int | None, memory: int, progress: Pr
         job_runner(None, cores) as map_jobs,
     ):
         rows = ClickRows(logs, Path(folder), memory // cores, cores, map_jobs, progress)
-        summary, given = rows.store()
-        notes = column_notes(logs.feature_names, intercept, given, summary.sampled)
+        summary, given = rows.store(), rows.task_sums()
+        pooled = pool(given)
+        notes = column_notes(logs.feature_names, intercept, pooled, summary.sampled)
         fit = fit_clicks(
-            plan.transfer, rows.expand, given, intercept, plan.standardize, rows.report
+            plan.transfer, rows.expand, given, pooled, intercept, plan.standardize, rows.report
         )
         rows.report(1.0)
         plan.check_room(len(fit.partitions), logs.width)
-        return Fitted.of(plan, fit, summary, given, notes)
+        return Fitted.of(plan, fit, summary, pooled, notes)
 
 
 class ClickRows:
@@ -111,29 +112,26 @@ class ClickRows:
         self.runs: list[Path] = []
         self.ranges, self.passes = 1, 0
 
-    def store(self) -> tuple[ReadSummary, Evidence]:
-        """Read all rows once, and store them: what was read, and the sums of rows."""
+    def store(self) -> ReadSummary:
+        """Read all rows once, and store them: what was read."""
         parts, summary = self.logs.parts(), ReadSummary()
-        pooled = np.zeros(packed_size(self.logs.width))
         stored = self.map_jobs(self.store_part, list(enumerate(parts)))
-        for runs, read, sums in report_parts(parts, stored, self.progress):
+        for runs, read in report_parts(parts, stored, self.progress):
             self.runs += runs
             summary.add(read)
-            pooled += sums
         if not self.runs:
             raise summary.nothing(self.logs.columns)
         needed = CLICK_COPIES * 8 * self.logs.width * summary.rows
         few = min(power_of_two(summary.rows / RANGE_ROWS), SHARDS)  # more would read shards twice
         self.ranges = max(power_of_two(needed / max(self.room, 1)), few)
-        return summary, Evidence.unpack(pooled, self.logs.width)
+        return summary
 
-    def store_part(self, job: tuple[int, Part]) -> tuple[list[Path], ReadSummary, Array]:
+    def store_part(self, job: tuple[int, Part]) -> tuple[list[Path], ReadSummary]:
         """Store the rows of a part, given with its number, that are evidence, a block at a time.
 
-        Gives its runs, what was read, and the packed sums of contexts and rewards as they are.
+        Gives its runs, and what was read.
         """
-        (number, part), logs, runs = job, self.logs, list[Path]()
-        summary, pooled = ReadSummary(), np.zeros(packed_size(logs.width))
+        (number, part), logs, runs, summary = job, self.logs, list[Path](), ReadSummary()
         size = max(1024, min(BLOCK, self.room // (CLICK_COPIES * 8 * logs.width)))
         blocks = evidence_blocks(logs, part, summary, rows=size)
         for place, (rows, weights) in enumerate(blocks):
@@ -142,25 +140,29 @@ class ClickRows:
             runs.append(self.folder / f"{number}-{place}.arrow")
             with suggest_other_folder():
                 write_run(runs[-1], row_shards(hash_ids(ids), ids, *columns, SHARDS))
-            sums, _ = weighted_sums(features.astype(np.float64), rows.rewards, weights)
-            pooled += sums.pack()
-        return runs, summary, pooled
+        return runs, summary
 
     def report(self, share: float) -> None:
         """Report that a share of the passes is done."""
         self.progress("fitting", share, 1.0)
 
+    def task_sums(self) -> DiskTasks:
+        """The sums of contexts and rewards of all tasks, as they are."""
+        files = list(self.map_jobs(self.write_range, range(self.ranges), fitting.task_sums))
+        return DiskTasks(self.logs.width, files, self.cores)
+
     def expand(self, prior: Prior, units: Standardization | None) -> DiskTasks:
         """The evidence of all tasks."""
         files = list[Path]()
-        for path in self.map_jobs(self.expand_range, range(self.ranges), prior, units):
+        sums = partial(expand_tasks, prior=prior, units=units)
+        for path in self.map_jobs(self.write_range, range(self.ranges), sums):
             files.append(path)
             self.report((self.passes + 0.5 * len(files) / self.ranges) / CLICK_PASSES)
         self.passes += 1
         return DiskTasks(self.logs.width, files, self.cores)
 
-    def expand_range(self, number: int, prior: Prior, units: Standardization | None) -> Path:
-        """Write the evidence of the tasks of a range of hashes into a file, in their order."""
+    def write_range(self, number: int, sums: Callable[[Sequence[OneTask]], Array]) -> Path:
+        """Write the sums of the tasks of a range of hashes into a file, in their order."""
         path, dim = self.folder / f"range-{number}.arrow", self.logs.width
         span, step = partition_range(number, self.ranges), chunk_tasks(dim)
         shards = [shard for run in self.runs for shard in read_run(run, *span)]
@@ -171,7 +173,7 @@ class ClickRows:
             for low, high in itertools.pairwise(starts)
         ]
         pieces = (slice(at, at + step) for at in range(0, len(tasks), step))
-        chunks = (Partition(ids[at], expand_tasks(tasks[at], prior, units)) for at in pieces)
+        chunks = (Partition(ids[at], sums(tasks[at])) for at in pieces)
         with suggest_other_folder():
             write_chunks(path, chunks)
         return path

@@ -17,12 +17,13 @@ from headstart.transfer.base import Transfer
 from headstart.transfer.empirical_bayes.refits.passes import SUBSET_TASKS
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import (
-    OUTLIER_FACTOR,
     location_and_scale,
     pooled_moments,
 )
 from headstart.transfer.partitions import Partitions
 from headstart.transfer.standardize import Standardization
+
+FAR_VARIANCE = 10.0  # of all rows, as a multiple of that of ordinary tasks: few rows make it up
 
 
 class PooledFit(NamedTuple):
@@ -126,7 +127,7 @@ def usual_units(partitions: Partitions, pooled: Evidence, intercept: bool) -> St
     tasks = Tasks.from_batch(Evidence.unpack(rows, partitions.dim))
     first, second = pooled_moments(tasks, intercept)
     shift, inverse = location_and_scale(first, second, intercept)
-    far = (inverse * units.scale) ** 2 > OUTLIER_FACTOR
+    far = (inverse * units.scale) ** 2 > FAR_VARIANCE
     if intercept:
         far[-1] = False
     scale = np.where(far, 1.0 / np.where(far, inverse, 1.0), units.scale)

@@ -13,7 +13,7 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
 from headstart.transfer.partitions import Partitions
-from headstart.transfer.pooled_fit import PooledFit, pool
+from headstart.transfer.pooled_fit import PooledFit, pool, usual_units
 from headstart.transfer.standardize import Standardization
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def no_progress(share: float) -> None:
 def fit_clicks(
     transfer: Transfer,
     expand: Callable[[Prior, Standardization | None], Partitions],
+    partitions: Partitions,
     pooled: Evidence,
     intercept: bool,
     standardize: bool,
@@ -44,7 +45,8 @@ def fit_clicks(
 
     Passes are fitted in the same units, those of all rows. In units that weight rows by their
     information on log-odds, a value that was never clicked on would get a smaller unit with every
-    pass. The order of rows does not matter.
+    pass. Where a few tasks have values far out, units are those of the other tasks: in others, the
+    first prior would take the coefficients of all tasks for 0. The order of rows does not matter.
 
     The mean of the intercept is not shrunk with those of the other coefficients. Were it, predicted
     rates would be too high where clicks are rare: the log-odds of 1 % are −4.6.
@@ -56,17 +58,14 @@ def fit_clicks(
     expand
         The evidence of all tasks under a prior, of features in the units if any are given
         (:func:`expand_tasks`).
-    pooled
-        The sums of all rows together.
+    partitions, pooled
+        The sums of contexts and rewards as they are, of every task and of all rows together.
     intercept, standardize
         As for :func:`~headstart.transfer.pooled_fit.fit_standardized`.
     progress
         Called with the share of the passes that are done.
     """
-    dim = pooled.dim
-    units = Standardization.of(pooled, constant=dim - 1 if intercept else None).with_indicators(
-        pooled
-    )
+    units = usual_units(partitions, pooled, intercept).with_indicators(pooled)
     transfer = transfer.with_constant(intercept).with_free_intercept()
     prior, fixed = first_click_prior(pooled, intercept), transfer.in_given_units()
     for number in range(CLICK_PASSES - 1):

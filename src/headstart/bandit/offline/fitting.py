@@ -185,7 +185,8 @@ def fit_task_rows(
         def expand(prior: Prior, units: Standardization | None) -> Partitions:
             return ordered_partitions(names, expand_tasks(tasks, prior, units), pooled.dim)[0]
 
-        return fit_clicks(transfer, expand, pooled, intercept, standardize, progress), ids
+        given = partitions, pooled
+        return fit_clicks(transfer, expand, *given, intercept, standardize, progress), ids
     fit = fit_standardized(
         transfer, partitions, pooled, noise, intercept=intercept, standardize=standardize
     )
@@ -355,8 +356,14 @@ def rows_by_task(rows: TaskRows, decay: float) -> list[OneTask]:
 def sums_by_task(rows: TaskRows, decay: float) -> tuple[list[str], Array]:
     """The ids of the tasks, in the order of their first rows, and their packed evidence."""
     tasks = rows_by_task(rows, decay)
-    packed = [weighted_sums(task.contexts, task.rewards, task.weights)[0].pack() for task in tasks]
-    return [task.name for task in tasks], np.array(packed)
+    return [task.name for task in tasks], task_sums(tasks)
+
+
+def task_sums(tasks: Sequence[OneTask]) -> Array:
+    """The packed evidence of tasks."""
+    return np.array(
+        [weighted_sums(task.contexts, task.rewards, task.weights)[0].pack() for task in tasks]
+    )
 
 
 def task_name(id: Any) -> str:

@@ -84,7 +84,7 @@ def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitRe
         sample, fit = with_items(split, sample, setup, setup.encoder)
     dim, intercept = sample.dim, sample.intercept
     past = sample.evidence if split is None else sample.early[split.past]
-    given = Evidence.unpack(past.sum(0), dim)
+    given, partitions = Evidence.unpack(past.sum(0), dim), PartitionList([past], dim)
     rounds, is_constant = float(given.rounds), intercept is not None
     if is_binary:
         tasks = tasks_with_rows(sample, split)
@@ -93,10 +93,10 @@ def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitRe
         def expand(prior: Prior, units: Standardization | None) -> PartitionList:
             return PartitionList([expand_tasks(tasks, prior, units)], dim)
 
-        fit = fit_clicks(transfer, expand, given, is_constant, setup.standardize)
+        fit = fit_clicks(transfer, expand, partitions, given, is_constant, setup.standardize)
     elif fit is None:
         how = {"intercept": is_constant, "standardize": setup.standardize}
-        fit = fit_standardized(transfer, PartitionList([past], dim), given, None, **how)
+        fit = fit_standardized(transfer, partitions, given, None, **how)
     learned, units, count = transfer.prior(fit.state), fit.units, len(fit.partitions)
     if split is None:
         gram = fit.pooled.gram / max(rounds, 1.0)

@@ -32,6 +32,10 @@ CONSTANT_SHARE = 1e-12
 MIN_VARIANCE = 1e-100
 #: A task whose mean square exceeds the median task's by this factor is ignored.
 OUTLIER_FACTOR = 1e4
+#: So is one whose mean square is larger than most tasks' by the first, and values by the second.
+LARGER_SQUARE, LARGER_VALUES = 100.0, 5.0
+#: The share of tasks that most are, and the rounds that they must have.
+MOST, MOST_ROUNDS = 0.9, 20.0
 #: Units that differ by more than this factor have nothing to do with each other.
 FAR_UNITS = 1e3
 
@@ -212,21 +216,67 @@ def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
     each = xp.maximum(rounds, 1e-100)[..., None]
     diagonal = xp.maximum(xp.diagonal(tasks.gram, axis1=-2, axis2=-1), 0.0)
     square = xp.where(rounds[..., None] > 0, diagonal / each, 0.0)
-    present = square > 0
-    count = present.sum(-2)
-    ranked = xp.sort(xp.where(present, square, xp.inf), axis=-2)
-    if not ranked.shape[-2]:
+    if not square.shape[-2]:
         nothing = xp.zeros(square.shape[:-2] + square.shape[-1:])
         return nothing, nothing
-    middle = xp.maximum((count - 1) // 2, 0)[..., None, :]
-    usual = xp.take_along_axis(ranked, middle, -2)
-    share = xp.where(square <= OUTLIER_FACTOR * usual, rounds[..., None], 0.0)
+    each_rounds = rounds[..., None]
+    is_odd = square > OUTLIER_FACTOR * ranked_task(square, square > 0, 0.5)
+    centre = xp.zeros_like(square)
+    if constant:
+        centre = xp.where(each_rounds > 0, tasks.gram[..., -1] / each, 0.0)
+        is_odd = is_odd | has_larger_values(square, centre, each_rounds)
+    share = xp.where(is_odd, 0.0, each_rounds)
     total = xp.maximum(share.sum(-2), 1e-300)
-    second = (share * square).sum(-2) / total
-    if not constant:
-        return xp.zeros_like(second), second
-    centre = xp.where(rounds[..., None] > 0, tasks.gram[..., -1] / each, 0.0)
-    return (share * centre).sum(-2) / total, second
+    return (share * centre).sum(-2) / total, (share * square).sum(-2) / total
+
+
+def has_larger_values(square: Array, mean: Array, rounds: Array) -> Array:
+    """Which tasks have values of a feature that are far larger than most tasks', around the median.
+
+    Alone the mean square s would not tell: that of a feature that is rarely not 0 differs a lot
+    between tasks. With the mean m, s/|m| is the size of the values, however rare they are.
+
+    Parameters
+    ----------
+    square, mean
+        The mean square and the mean of every feature in every task.
+    rounds
+        How many rounds each task has.
+
+    Examples
+    --------
+    >>> square = np.array([[1.0], [1.0], [1.0], [300.0]])
+    >>> mean = np.array([[0.1], [-0.1], [0.2], [4.0]])
+    >>> has_larger_values(square, mean, np.full((4, 1), 20.0)).ravel()
+    array([False, False, False,  True])
+    """
+    xp = array_namespace(square)
+    middle = ranked_task(mean, rounds > 0, 0.5)
+    away, rounding = xp.abs(mean - middle), CONSTANT_SHARE * square
+    square = square - middle * (2.0 * mean - middle)
+    square = xp.where((rounds > 0) & (square > rounding), square, 0.0)
+    most = ranked_task(square, square > 0, MOST)
+    has_larger_square = square > LARGER_SQUARE * most
+    if xp is np and not has_larger_square.any():
+        return has_larger_square
+    ordinary_rounds = (rounds * (square <= most)).sum(-2, keepdims=True)
+    has_size = (square > 0) & (away > 0)  # the median task's mean has no distance
+    size = xp.where(has_size, square / xp.where(has_size, away, 1.0), 0.0)
+    is_larger = size > LARGER_VALUES * ranked_task(size, has_size, 0.5)
+    return xp.asarray(has_larger_square & is_larger & (ordinary_rounds >= MOST_ROUNDS))
+
+
+def ranked_task(values: Array, counts: Array, share: float) -> Array:
+    """The value that a share of the tasks that count have at most; 0 where none counts.
+
+    >>> ranked_task(np.array([[3.0], [1.0], [2.0]]), np.ones((3, 1), bool), 0.5)
+    array([[2.]])
+    """
+    xp = array_namespace(values)
+    number = counts.sum(-2, keepdims=True)
+    ranked = xp.sort(xp.where(counts, values, xp.inf), axis=-2)
+    place = xp.maximum(number - 1, 0) * share
+    return xp.asarray(xp.where(number > 0, xp.take_along_axis(ranked, place.astype(int), -2), 0.0))
 
 
 def task_moments(evidence: Evidence, constant: bool) -> tuple[Array, Array]:
