@@ -83,7 +83,7 @@ def books_of(bandit):
     facts |= {name: getattr(prior_state, name) for name in ("needs_refit", "removal_count")}
     facts |= {name: list(getattr(prior_state, name)) for name in ("closed", "unfolded")}
     cached = prior_state.cached
-    prior = None if cached is None else (bits(cached.prior), *cached[1:])
+    prior = cached and (bits(cached.prior), cached.reward_count, list(cached.running))
     state = {"state": bits(prior_state.state), "cached prior": prior}
     return facts | state | {"tasks": tasks, "cached tasks": list(cache.tasks)}
 

@@ -13,6 +13,7 @@ from headstart.bandit.choices.batch import check_bounds, check_k, pair_up
 from headstart.bandit.choices.choice import Choice, check_choice, choice_id
 from headstart.bandit.choices.decision import Decision, make_choice, make_ranking
 from headstart.bandit.ledger.entries import CachedTask
+from headstart.bandit.ledger.fold_job import FoldJob, RefitJob
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import StartingFit
@@ -205,22 +206,31 @@ class BanditState:
 
     def close(self, name: str) -> None:
         """Fold a task into the prior; other calls can proceed while the fit is computed."""
-        prior_state = self.ledger.prior_state
+        prior_state, refit = self.ledger.prior_state, None
         for last in (*[False] * (MAX_FITS - 1), True):
             with self.lock:
                 self.ledger.entry(name)
                 if self.is_frozen or name in prior_state.closed:
                     return
                 self.ledger.check_evidence(name, self.ledger.entries.evidence(name))
-                job = prior_state.fold_job(name)
+                job = FoldJob.of(prior_state, name)
             state = None if job is None else job.run(prior_state.transfer)
             with self.lock:
                 self.ledger.entry(name)
-                current = prior_state.is_current(name, job)
+                current = job is not None and job.is_current(prior_state, name)
                 if not self.is_frozen and (job is None or current or last):
                     self.ledger.close(name, state if current else None)
-                    return
+                    refit = RefitJob.of(prior_state)
+                    if refit is not None:  # one call refits, not those meanwhile
+                        self.ledger.changes.commit((setattr, prior_state, "removal_count", 0))
+                    break
             # Another call has changed something meanwhile: once more.
+        if refit is not None:
+            state = refit.run()
+            with self.lock:
+                self.ledger.finish()
+                if not self.is_frozen and self.ledger.prior_state is prior_state:
+                    refit.adopt(state)
 
     def choose(
         self, name: str, contexts: Any, exclude: Any, k: Any = None
@@ -251,7 +261,8 @@ class BanditState:
                 pick = rule.choose(belief, rows, rng, allowed)
             else:
                 picks = rule.rank(belief, rows, rng, k, allowed)
-            has_changed = entry.cached is not cached and entry.cached is not None
+            now = entry.cached
+            has_changed = now is not None and (cached is None or now.belief is not cached.belief)
             if has_changed or entry.next_number != number:
                 raise TaskError(
                     f"task {name!r} was changed by another call while it was choosing (did a "

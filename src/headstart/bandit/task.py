@@ -79,7 +79,10 @@ class Task:
 
     @property
     def belief(self) -> BaseBelief:
-        """The posterior given the task's evidence, under a prior that excludes this evidence."""
+        """The posterior given the task's evidence, under a prior that excludes this evidence.
+
+        The prior of one of many closed tasks may include it, where that hardly changes the belief.
+        """
         return self._state.belief(self._id)
 
     @overload

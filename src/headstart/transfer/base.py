@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -46,7 +47,8 @@ class Transfer(Settings, ABC):
     capability                  override
     ==========================  ===================================================================
     removing a task             :attr:`reversible` and :attr:`removes_exactly`: a task is left out
-                                of its own prior by a fold of negative weight, not by a refit
+                                of its own prior by a fold of negative weight, not by a refit;
+                                :meth:`own_influence`: not even that where it hardly matters
     fitting many tasks          :meth:`refit`; :attr:`additive`, :meth:`summarize` and :meth:`merge`
                                 for tasks on many machines, or :meth:`refit_partitions`
     batches                     :attr:`batched`: leading axes hold independent states
@@ -108,6 +110,21 @@ class Transfer(Settings, ABC):
     def removes_exactly(self) -> bool:
         """Whether removing a task loses no digits, where it can be removed at all."""
         return False
+
+    def keeps_evidence(self, state: Any) -> bool:
+        """Whether a state has the evidence of every task, so that a removal leaves nothing behind.
+
+        Where it has not, a bandit refits it now and then if tasks return.
+        """
+        return False
+
+    def own_influence(self, state: Any, belief: Any) -> float:
+        """By how much a belief would change if its task, one of the state's, were left out of it.
+
+        In standard deviations of the belief, in the direction in which it changes most. The belief
+        is from a prior that counts the task. Infinite if that is not known.
+        """
+        return math.inf
 
     @property
     def batched(self) -> bool:

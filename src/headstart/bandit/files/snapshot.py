@@ -108,7 +108,7 @@ def pack_entries(ledger: Ledger) -> tuple[Header, Tensors]:
 
 def pack_prior(prior_state: PriorState) -> tuple[Header, Tensors]:
     """The transfer's state, and the cached prior."""
-    cached = prior_state.cached or CachedPrior(None, 0, ())
+    cached = prior_state.cached or CachedPrior(None, 0, {})
     parts = {"state": prior_state.state, "base": prior_state.base, "cached_prior": cached.prior}
     header = {name: outline(part) for name, part in parts.items()}
     header |= {name: list(getattr(prior_state, name)) for name in TASK_LISTS}
@@ -276,7 +276,7 @@ def unpack_prior(
     prior = restore(header["cached_prior"], templates, parts.get("cached_prior", {}), kinds)
     count = validation.check_count("cached_reward_count", header["cached_reward_count"])
     # Some of the tasks that it counts may be deleted by now.
-    running = tuple(validation.check_task_ids("cached_running", header["cached_running"]))
+    running = dict.fromkeys(validation.check_task_ids("cached_running", header["cached_running"]))
     if prior is not None:
         validation.check_prior("cached_prior", prior, dim)
     prior_state.restore(

@@ -57,6 +57,19 @@ class BeliefCache:
             packed = self.entries.evidence(name).pack()
         return [(entry.set_task, packed, None, entry.reward_count), (self.discard, name)]
 
+    def steps_to_close(self, name: str, *, keep: bool) -> list[Step]:
+        """How to keep a task that is closed, which may return, cached, with all rounds in its sums.
+
+        Without ``keep`` a new belief would be better, and it is evicted.
+        """
+        entry = self.entries[name]
+        if not keep:
+            return self.steps_to_evict(name)
+        if entry.cached is None or not entry.cached.pending:
+            return []
+        cached = entry.cached._replace(evidence=self.entries.evidence(name), pending=())
+        return [(entry.set_task, None, cached, entry.reward_count)]
+
     def steps_to_clear(self) -> list[Step]:
         """How to evict all beliefs."""
         return [step for name in self.tasks for step in self.steps_to_evict(name)]

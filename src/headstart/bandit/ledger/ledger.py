@@ -147,16 +147,19 @@ class Ledger:
     ) -> tuple[BaseBelief, bool]:
         """The belief from the newest prior, and whether the scale is known from the task alone.
 
-        The prior does not hold the task's own evidence; with ``keep`` it is cached.
+        The prior does not hold the task's own evidence, unless it is one of so many that leaving it
+        out would hardly change the belief. With ``keep`` the prior of a new task is cached.
         """
         prior_state = prior_state or self.prior_state
-        prior = prior_state.prior_without(name, keep=keep)
+        belief = prior_state.belief_among_many(name, keep=keep)
+        prior = prior_state.prior_without(name, keep=keep) if belief is None else belief.prior
         evidence, count = self.entries.evidence(name), self.entries[name].reward_count
         self.check_evidence(name, evidence, prior)
         alone = not prior_state.has_scale_from_others(name)
         if alone and not count and prior_state.noise is None:
             prior = prior.with_unknown_noise() or prior
-        belief: BaseBelief = prior.belief(evidence if evidence.rounds else None)
+        if belief is None:
+            belief = prior.belief(evidence if evidence.rounds else None)
         if alone and count:
             belief = self.lone_task(prior_state).belief(belief, evidence)
         return belief if self.decay == 1.0 else belief.with_rounds(float(count)), alone
@@ -365,10 +368,9 @@ class Ledger:
         steps = self.prior_state.steps_to_close(name, state)
         if self.items is not None and belief is not None:
             steps += self.items.steps_to_close(name, belief)
-        # A returning task finds its belief cached, where that is as good as a new one.
-        if not self.prior_state.transfer.removes_exactly:
-            steps += self.cache.steps_to_evict(name)
+        steps += self.cache.steps_to_close(name, keep=self.prior_state.transfer.removes_exactly)
         self.changes.commit(*steps)
+        self.prior_state.find_units_test()  # so that it does not delay the next choice
 
     def closing_belief(self, name: str) -> BaseBelief | None:
         """The belief of a task, where the vectors of items learn from it."""

@@ -6,8 +6,9 @@ The invariants:
   from, if it started from one;
 - a closed task whose evidence changes is removed, and folded in again before the next prior is
   computed; a task that is reopened or deleted is removed permanently. Where removing takes long and
-  loses no digits, it is postponed until the next prior is computed;
-- the prior of a task is computed without the task's own evidence;
+  loses no digits, it is postponed until the next prior is computed, or the task closed again;
+- the prior of a task is computed without the task's own evidence, unless it is one of many closed
+  tasks and leaving it out would hardly change its belief;
 - where a transfer counts running tasks, those used last are joined to the closed ones whenever a
   prior is computed.
 """
@@ -25,14 +26,16 @@ from headstart.arrays import max_abs
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes, Step
 from headstart.bandit.ledger.entries import TaskEntries
-from headstart.bandit.ledger.fold_job import FoldJob
 from headstart.model.evidence import Evidence
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 
 MAX_RUNNING = 64  # running tasks that count, at most
 MIN_REMOVALS = 64  # removals, or as many as there are closed tasks, after which rounding adds up
-EXACT_REMOVALS = 4  # times as many where no digits are lost
+EXACT_REMOVALS = 4  # times as many where no digits are lost, but older tasks are sums
+FEW_TASKS = 8  # for each feature: among so few, leaving out one task matters
+#: How far a task may have moved its own belief by way of the prior, in standard deviations.
+MAX_INFLUENCE = 0.2
 MIN_SHARE = 1e-3  # of a sum that must be left after a removal, or it is mostly rounding
 
 
@@ -49,7 +52,7 @@ class CachedPrior(NamedTuple):
 
     prior: Any
     reward_count: int
-    running: tuple[str, ...]
+    running: dict[str, None]
 
 
 class PriorState:
@@ -88,6 +91,8 @@ class PriorState:
         clone.restore(entries=entries, cache=cache, changes=changes)
         for name in ("closed", "unfolded", "removals", "reopened"):
             setattr(clone, name, getattr(self, name).copy())
+        if self.cached is not None:
+            clone.cached = self.cached._replace(running=self.cached.running.copy())
         return clone
 
     def restore(self, **fields: Any) -> None:
@@ -147,18 +152,22 @@ class PriorState:
     @state.setter
     def state(self, state: Any) -> None:
         self._state = state
-        self.units_test: Any = None  # the answer of may_tell_units, or a function that gives it
+        self.units_test: Any = None  # not known yet
 
     def may_tell_units(self, contexts: Array) -> bool:
         """Whether contexts on offer may determine units that are not known, by a quick test.
 
         A unit is lost when the tasks that determined it leave the state.
         """
-        test, transfer = self.units_test, self.transfer
-        if test is None:
-            test = transfer.unit_free and bool(transfer.unscaled_features(self.state).any())
-            test = self.units_test = test and (transfer.units_test(self.state) or True)
+        test = self.find_units_test() if self.units_test is None else self.units_test
         return test if isinstance(test, bool) else bool(test(contexts))
+
+    def find_units_test(self) -> Any:
+        """The answer of :meth:`may_tell_units`, or a function that gives it."""
+        transfer, state = self.transfer, self.state
+        unknown = transfer.unit_free and bool(transfer.unscaled_features(state).any())
+        self.units_test = unknown and (transfer.units_test(state) or True)
+        return self.units_test
 
     def with_offer(self, contexts: Array, *, update: bool) -> tuple[Self, bool]:
         """The same after contexts were on offer, and whether they have determined new units.
@@ -189,9 +198,9 @@ class PriorState:
 
     def prior(self, *, keep: bool = True) -> Any:
         """The prior of a new task; with ``keep`` it is cached."""
-        self.update()
         if self.cached is not None and self.is_recent(self.cached):
             return self.cached.prior
+        self.update()
         prior = self.transfer.prior(self.with_running(self.state, None))
         if keep:
             # Before any reward, the scale is unknown, and a prior is valid until the first one.
@@ -199,7 +208,7 @@ class PriorState:
                 self.entries.has_rewards(name) for name in (*self.closed, *self.cache.tasks)
             )
             count = self.entries.reward_count if has_scale else 0
-            cached = CachedPrior(prior, count, tuple(self.running_tasks(None)))
+            cached = CachedPrior(prior, count, dict.fromkeys(self.running_tasks(None)))
             self.changes.commit((setattr, self, "cached", cached))
         return prior
 
@@ -228,7 +237,7 @@ class PriorState:
     def update(self) -> None:
         """Bring the state up to date with the closed tasks."""
         if self.needs_refit:
-            state = self.refit(self.closed)
+            state = self.refit(self.entries.evidence(name) for name in self.closed)
             unfolded = {name: None for name in self.closed if not self.entries.rounds(name)}
             self.changes.commit((self.put_state, state, unfolded, {}, False, 0))
             return
@@ -239,9 +248,9 @@ class PriorState:
             state = self.transfer.fold(self.state, self.entries.evidence(name), 1.0)
             self.changes.commit((setattr, self, "state", state), (self.unfolded.pop, name, None))
 
-    def refit(self, names: Iterable[str]) -> Any:
-        """The state of these tasks alone, computed from their evidence."""
-        evidences = [self.entries.evidence(name) for name in names if self.entries.rounds(name)]
+    def refit(self, evidences: Iterable[Evidence]) -> Any:
+        """The state of the tasks with this evidence alone."""
+        evidences = [evidence for evidence in evidences if evidence.rounds]
         if evidences and self.base is None:
             return self.keep_units(self.transfer.refit(evidences, self.noise))
         state = self.first_state()
@@ -253,7 +262,6 @@ class PriorState:
         """The prior from all tasks but one."""
         if not self.entries.rounds(name):
             return self.prior(keep=keep)
-        self.update()
         if name not in self.closed:
             # The prior of a new task will do, unless it counts this very task: the cached one may
             # have counted it when its belief was cached, or among those used last.
@@ -262,13 +270,36 @@ class PriorState:
             running = cached.running if cached is not None and recent else self.running_tasks(None)
             if name not in running:
                 return self.prior(keep=keep)
+            self.update()
             return self.transfer.prior(self.with_running(self.state, name))
+        self.update()
         state = self.state_without(name) if self.transfer.reversible else None
         if state is None:
-            state = self.refit(other for other in self.closed if other != name)
+            others = (other for other in self.closed if other != name)
+            state = self.refit(self.entries.evidence(other) for other in others)
         if len(self.closed) > MAX_RUNNING:  # running tasks would add little, and take long to fit
             return self.transfer.prior(state)
         return self.transfer.prior(self.with_running(state, name))
+
+    def belief_among_many(self, name: str, *, keep: bool = True) -> Any:
+        """The belief of one of many closed tasks, where leaving it out would hardly change it."""
+        few = len(self.closed) <= max(MAX_RUNNING, FEW_TASKS * self.entries.dim)
+        if few or not self.transfer.removes_exactly or not self.entries.rounds(name):
+            return None
+        cached, prior = self.cached, None
+        if cached is not None and self.is_recent(cached):
+            if name in self.closed or (name in self.reopened and name in cached.running):
+                prior = cached.prior
+        elif name in self.closed and not self.running_tasks(None):
+            prior = self.prior(keep=keep)
+        elif name in self.closed:  # to fit those that run would take longer than to leave it out
+            self.update()
+            prior = self.transfer.prior(self.state)
+        if prior is None:
+            return None
+        belief = prior.belief(self.entries.evidence(name))
+        influence = self.transfer.own_influence(self.state, belief)
+        return belief if influence <= MAX_INFLUENCE else None
 
     def state_without(self, name: str) -> Any:
         """The state with a folded task removed; ``None`` if too many digits would be lost."""
@@ -290,28 +321,11 @@ class PriorState:
         others = (other for other in itertools.chain(self.closed, running) if other != name)
         return any(self.entries.has_rewards(other) for other in others)
 
-    def fold_job(self, name: str) -> FoldJob | None:
-        """What is needed to fold a task; ``None`` where nothing is to be folded."""
-        entry, evidence = self.entries[name], self.entries.evidence(name)
-        if self.needs_refit or not evidence.rounds:
-            return None
-        return FoldJob(self.state, evidence, self.removals.get(name), entry, entry.reward_count)
-
-    def is_current(self, name: str, job: FoldJob | None) -> bool:
-        """Whether nothing has changed since a job was made."""
-        entry = self.entries.get(name)
-        return (
-            job is not None
-            and job.entry is entry
-            and job.reward_count == entry.reward_count
-            and job.state is self.state
-            and job.removal is self.removals.get(name)
-        )
-
     def steps_to_close(self, name: str, state: Any = None) -> list[Step]:
         """How to add a task to the closed ones.
 
-        ``state`` is the one with the task, if it was computed before (:class:`FoldJob`).
+        ``state`` is the one with the task, if it was computed before
+        (:mod:`~headstart.bandit.ledger.fold_job`).
         """
         steps: list[Step] = [(operator.setitem, self.closed, name, None)]
         if not self.entries.rounds(name):
@@ -335,8 +349,7 @@ class PriorState:
             return self.steps_to_forget_prior() + self.steps_to_drop(name)
         steps = [*self.steps_to_drop(name), (operator.setitem, self.reopened, name, None)]
         if self.cached is not None:
-            running = (*(other for other in self.cached.running if other != name), name)
-            steps.append((setattr, self, "cached", self.cached._replace(running=running)))
+            steps.append((operator.setitem, self.cached.running, name, None))
         return steps
 
     def steps_to_delete(self, name: str) -> list[Step]:
@@ -362,14 +375,11 @@ class PriorState:
         # Every removal leaves rounding errors in the sums: refit before they add up.
         count = self.removal_count + 1
         steps: list[Step] = [(setattr, self, "removal_count", count)]
-        allowed = max(MIN_REMOVALS, len(self.closed))
-        if self.transfer.removes_exactly:
-            if count > EXACT_REMOVALS * allowed:
-                return [*steps, refit]
+        if self.transfer.removes_exactly:  # and they are refitted when a task is closed
             steps.append((operator.setitem, self.removals, name, self.entries.evidence(name)))
         else:
             state = self.state_without(name)
-            if state is None or count > allowed:
+            if state is None or count > max(MIN_REMOVALS, len(self.closed)):
                 return [*steps, refit]
             steps.append((setattr, self, "state", state))
         return [*steps, (operator.setitem, self.unfolded, name, None)]

@@ -109,6 +109,10 @@ class StandardizedTransfer(Transfer):
             return Units.identity(tasks.moment.shape[-1], tasks.weight.shape[:-1])
         return Units.of(tasks, contexts, self.constant)
 
+    def keeps_evidence(self, state: Any) -> bool:
+        """Whether no task is so old that only its posterior is left."""
+        return not np.any(state.past_count)
+
     def observe_contexts(self, state: Any, contexts: Array) -> Any:
         """Take units of features from contexts on offer, where no reward has determined them."""
         return self.in_current_units(state.replace(contexts=state.contexts.add(contexts)))

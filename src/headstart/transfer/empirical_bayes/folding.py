@@ -9,6 +9,7 @@ import numpy as np
 from headstart.arrays import apply_if, array_namespace, float_if_scalar
 from headstart.records import select
 from headstart.transfer.empirical_bayes.full_covariance.population import is_far_larger
+from headstart.transfer.empirical_bayes.overflow import sound_step
 from headstart.transfer.empirical_bayes.state import FEW_TASKS, EmpiricalBayesState
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 CUSUM_LIMIT = 60.0  # evidence, in nats, that tasks are no longer like those before
 REFIT_GROWTH = 1 / 32  # the fit is updated whenever tasks have grown by this share
+AGAIN_SHARE = 1 / 8  # or such a share of them was added again
+REFIT_SHIFT = 0.1  # of the tasks' spread: if removing a task moves the fit by more, it is refitted
 
 
 def forget(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> EmpiricalBayesState:
@@ -53,6 +56,22 @@ def restart_if_odd(state: EmpiricalBayesState, tasks: Tasks) -> EmpiricalBayesSt
     xp = array_namespace(state.fit.mean)
     is_odd = xp.asarray(state.fitted_count <= FEW_TASKS) & is_far_larger(state.fit, tasks)
     return state.replace(ready=float_if_scalar(xp.where(is_odd, 0.0, state.ready)))
+
+
+def join_again(
+    transfer: EmpiricalBayes, state: EmpiricalBayesState, local: Tasks
+) -> EmpiricalBayesState:
+    """The fit with a task that was removed before and may have learned more: one scoring step.
+
+    Steps against and along the gradients of single tasks leave the rest of the fit as it was, so it
+    is updated now and then.
+    """
+    count = state.readded_count + 1.0
+    state = state.replace(fitted_count=state.fitted_count + 1.0, readded_count=count)
+    joined = sound_step(lambda before: transfer.leave_out(before, local, sign=-1.0), state)
+    if joined is None or np.any(count >= AGAIN_SHARE * state.counting_tasks):
+        return transfer.update_fit(state).replace(readded_count=0.0)
+    return joined
 
 
 def update_if_due(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> EmpiricalBayesState:

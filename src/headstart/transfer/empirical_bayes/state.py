@@ -55,6 +55,8 @@ class EmpiricalBayesState(Record):
     pending_readds
         The number of tasks that were removed. As many of the next folds are taken to be these tasks
         again, which were scored before.
+    readded_count
+        How many tasks were added again since the fit was last updated.
     low_rank, ensemble
         The low-rank population, and the recent log-likelihoods of new tasks under the fit and the
         low-rank candidates (:mod:`~headstart.transfer.empirical_bayes.low_rank.ensemble`).
@@ -79,6 +81,7 @@ class EmpiricalBayesState(Record):
     ready: Any
     known_squared: Array
     pending_readds: float
+    readded_count: float
     low_rank: LowRank
     ensemble: Array
     restarted_count: Any

@@ -15,12 +15,13 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
 from headstart.transfer.base import TaskStructure, check_number_or_name, checked_evidence
+from headstart.transfer.empirical_bayes import folding
 from headstart.transfer.empirical_bayes.base import StandardizedTransfer
-from headstart.transfer.empirical_bayes.folding import forget, restart_if_odd, update_if_due
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
 from headstart.transfer.empirical_bayes.full_covariance.past import Past
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import estimate_task_noise
+from headstart.transfer.empirical_bayes.influence import own_influence
 from headstart.transfer.empirical_bayes.low_rank.ensemble import average_prior, initial_ensemble
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.low_rank.update import (
@@ -52,8 +53,6 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.partitions import Partitions
-
-REFIT_SHIFT = 0.1  # of the tasks' spread: if removing a task moves the fit by more, it is refitted
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -160,6 +159,7 @@ class EmpiricalBayes(StandardizedTransfer):
             ready=zeros,
             known_squared=np.zeros((*batch, dim, dim)),
             pending_readds=0.0,
+            readded_count=0.0,
             low_rank=LowRank.initial(dim, variance, batch),
             ensemble=initial_ensemble(batch),
             restarted_count=zeros,
@@ -201,13 +201,12 @@ class EmpiricalBayes(StandardizedTransfer):
             local = local.replace(noise_variance=xp.where(ready, estimated.noise_variance, 0.0))
             task = task.replace(noise_variance=local.noise_variance)
         is_readded = state.pending_readds > 0
-        state = forget(self, score_task(state, local, weight, self.low_rank))
+        state = folding.forget(self, score_task(state, local, weight, self.low_rank))
         tasks, past, most = state.tasks, state.past, capacity(evidence.dim)
         if xp is np:
             at = len(tasks) - int(is_readded * np.max(state.unfitted_count))
             tasks = tasks[:at].join(task, tasks[at:])
-            excess = len(tasks) - most
-            if excess > 0:
+            if (excess := len(tasks) - most) > 0:
                 past, tasks = self.retire(state, tasks[:excess]), tasks[excess:]
         else:  # the slots are a ring (see reserve), and an empty one leaves nothing to the past
             place = state.next_slot
@@ -216,10 +215,8 @@ class EmpiricalBayes(StandardizedTransfer):
             tasks = tasks.put(task, place)
         state = state.replace(tasks=tasks, past=past, task_count=state.task_count + 1.0)
         if is_readded and len(tasks) > FEW_TASKS:
-            state = state.replace(fitted_count=state.fitted_count + 1.0)
-            joined = sound_step(lambda before: self.leave_out(before, local, sign=-1.0), state)
-            state = self.update_fit(state) if joined is None else joined
-        return update_if_due(self, state)
+            state = folding.join_again(self, state, local)
+        return folding.update_if_due(self, state)
 
     def reserve(self, state: EmpiricalBayesState, finished: int) -> EmpiricalBayesState:
         """The same state with empty slots after the tasks, which count for nothing.
@@ -268,7 +265,7 @@ class EmpiricalBayes(StandardizedTransfer):
         tasks = state.units.convert_tasks(state.tasks)
         if xp is np:  # elsewhere there are only tasks that were folded, which have residuals
             tasks = tasks.with_residuals()
-        state = restart_if_odd(state, tasks)
+        state = folding.restart_if_odd(state, tasks)
         fit, ready = begin_fit(state.fit, state.ready, tasks, state.known_noise)
         strength = self.strength(state)
         low_rank = low_rank and self.low_rank
@@ -339,11 +336,15 @@ class EmpiricalBayes(StandardizedTransfer):
         local = state.units.convert_tasks(task.replace(weight=task.weight * is_fitted[..., None]))
         without = sound_step(lambda before: self.leave_out(before, local), state)
         # Too far for one step: fit again from the start.
-        if without is None or state.fit.differs_from(without.fit, REFIT_SHIFT):
+        if without is None or state.fit.differs_from(without.fit, folding.REFIT_SHIFT):
             unready = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
             anew = self.update_fit(state.replace(ready=unready), steps)
             return anew.replace(ensemble=rescore_ensemble(self, anew)) if self.low_rank else anew
         return without
+
+    def own_influence(self, state: EmpiricalBayesState, belief: Any) -> float:
+        """To first order (:mod:`~headstart.transfer.empirical_bayes.influence`)."""
+        return own_influence(state, belief)
 
     def refit(
         self,
