@@ -56,7 +56,7 @@ def test_a_new_task_starts_with_what_others_liked():
 
 def test_the_columns_are_those_of_the_formulas():
     bandit = hs.Bandit(SHOP, seed=0)
-    rounds = [("a", "x", 2.0), ("a", "y", 0.0), ("b", "x", 4.0), ("c", "z", 1.0)]
+    rounds = [("a", "x", 2.0), ("a", "y", 0.0), ("b", "x", 1.0), ("c", "z", 1.0)]
     for task, item, reward in rounds:
         choice = bandit.task(task).choose(actions=[{"id": item, "price": 1.0}])
         bandit.learn(choice, reward)
@@ -67,7 +67,7 @@ def test_the_columns_are_those_of_the_formulas():
         .encode(actions=[{"id": item, "price": 2.0} for item in ("x", "y", "new")])
         .table
     )
-    for row, own in zip(table, ([2.0, 4.0], [0.0], []), strict=True):
+    for row, own in zip(table, ([2.0, 1.0], [0.0], []), strict=True):
         n = len(own)
         value = sum(own) - n * rewards.mean()
         assert row[names.index("id known")] == pytest.approx(n / (n + 5))
@@ -284,7 +284,7 @@ def goods_chosen(offer_of, gain=1.0, tasks=5, rounds=14):
     schema = hs.Schema(action=GOODS.action, identity=True)
     bandit, rng, chosen = hs.Bandit(schema, seed=0), np.random.default_rng(2), []
     for task in range(tasks):
-        worth = rng.normal(size=12)
+        worth = rng.normal(size=12) * (30.0 if task == 1 else 1.0)
         for _ in range(rounds):
             choice = bandit.task(task).choose(offer_of(rng.choice(12, 4, replace=False)))
             bandit.learn(choice, gain * float(worth[choice.action] + 0.3 * rng.normal()))
@@ -346,6 +346,97 @@ def test_a_shift_of_a_field_shifts_the_rows_of_returning_items_as_much(tmp_path,
     np.testing.assert_allclose(tables[1][:, :-4], expected, rtol=1e-11, atol=1e-11)
     prices = tables[0][:, names.index("price")]
     assert 0.01 < prices.std() < 0.9 * np.std([row["price"] for row in goods()(list(range(12)))])
+
+
+def ratings(odd="", tasks=40, rounds=20, seed=0):
+    """Rounds of tasks with other rewards of the same 40 items, some of them odd."""
+    rng, rows = np.random.default_rng(seed), []
+    for task in range(tasks):
+        items = rng.choice(40, rounds, replace=False).tolist()
+        rewards = VALUES[items] + 0.5 * rng.normal(size=rounds)
+        if (odd, task) in (("first noisy", 0), ("noisy", 7)):
+            rewards += 1e3 * rng.normal(size=rounds)
+        if odd == "huge" and task % 10 == 1:
+            rewards[rounds // 2] = 1e6
+        if odd == "huge at once" and task % 10 == 1:
+            rewards[0] = 1e6
+        rows += zip([task] * rounds, items, rewards.tolist(), strict=True)
+    return rows
+
+
+def taught(rows, how="fit"):
+    """A bandit that has learned from rounds; what is known of items does not need a prior."""
+    bandit = hs.Bandit(IDS, hs.Independent(), seed=0)
+    if how == "fit":
+        frame = [dict(zip(("user", "id", "r"), row, strict=True)) for row in rows]
+        return bandit.fit(frame, task="user", reward="r")
+    for at, (task, item, reward) in enumerate(rows):
+        bandit.learn(bandit.task(task).choose(actions=[item]), reward)
+        if rows[at + 1 : at + 2] and rows[at + 1][0] != task:
+            bandit.task(task).close()
+    return bandit
+
+
+@pytest.mark.parametrize("how", ["fit", "learn"])
+@pytest.mark.parametrize("odd", ["noisy", "first noisy", "huge", "huge at once"])
+def test_noisy_tasks_and_huge_rewards_do_not_spoil_what_is_known_of_items(odd, how):
+    def agreement(rows):
+        return np.corrcoef(known(taught(rows, how))[:, 0], VALUES)[0, 1]
+
+    assert agreement(ratings(odd)) > agreement(ratings()) - 0.01
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(rate=st.floats(0.003, 0.5), high=st.sampled_from([1.0, 50.0]), seed=st.integers(0, 9))
+def test_of_rewards_with_two_values_none_is_taken_for_an_outlier(rate, high, seed):
+    rows = [
+        (task, item, high * float(reward))
+        for (task, item, _), reward in zip(
+            ratings(), np.random.default_rng(seed).random(800) < rate, strict=True
+        )
+    ]
+    counts = np.bincount([item for _, item, _ in rows], minlength=40)
+    assert known(taught(rows))[:, 1] == pytest.approx(counts / (counts + 5))
+
+
+def test_tasks_with_another_level_or_a_single_reward_count():
+    rows = ratings() + [
+        (40, f"new {at}", 5.0 + reward) for at, (_, _, reward) in enumerate(ratings(tasks=1))
+    ]
+    assert (known(taught(rows), items=["new 3", "new 9"])[:, 1] > 0.8 / 6).all()
+    rng = np.random.default_rng(0)
+    single = [(task, int(rng.integers(40)), float(rng.normal())) for task in range(200)]
+    huge = [(task, item, 1e6 if task % 10 == 7 else r) for task, item, r in single]
+    usual, odd = (known(taught(each)) for each in (single, huge))
+    assert np.corrcoef(usual[:, 0], odd[:, 0])[0, 1] > 0.8
+
+
+def test_deleting_a_noisy_task_leaves_no_trace():
+    bandit = taught(ratings(), "learn")
+    before = known(bandit)
+    for task, item, reward in ratings("first noisy", tasks=1):
+        bandit.learn(bandit.task(f"noisy {task}").choose(actions=[item]), reward)
+    bandit.task("noisy 0").close()
+    assert np.abs(known(bandit)[:, 0] - before[:, 0]).max() < 0.1 * np.abs(before[:, 0]).max()
+    bandit.delete("noisy 0")
+    np.testing.assert_allclose(known(bandit), before, atol=1e-9)
+
+
+def test_a_file_holds_the_items_of_tasks_that_count_for_almost_nothing(tmp_path):
+    bandit = taught(ratings(tasks=12), "learn")
+    for reward in (1e7, 1.0, -1e7, 2.0):
+        for item in ("x", "y"):
+            bandit.learn(bandit.task("odd").choose(actions=[item]), reward)
+    bandit.save(tmp_path / "bandit")
+    twin = hs.load(tmp_path / "bandit")
+    for each in (bandit, twin):
+        each.learn(each.task("odd").choose(actions=["y"]), 3.0)
+    for task in ("odd", "new"):
+        np.testing.assert_array_equal(
+            *(known(each, task, ["x", "y", 1]) for each in (bandit, twin))
+        )
+    choices = [each.task("odd").choose(actions=["x", "y"]) for each in (bandit, twin)]
+    assert choices[0].score == choices[1].score
 
 
 def test_a_deleted_task_leaves_nothing():

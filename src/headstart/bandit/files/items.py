@@ -15,6 +15,7 @@ from headstart.bandit.files import validation
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.task_items import Pair, TaskItems
 from headstart.errors import InputError
+from headstart.features.items.influence import Settled
 from headstart.features.items.repeats import Repeats
 from headstart.features.items.table import ItemTable, ItemUpdate, RewardSums
 from headstart.features.items.vectors import RANK, Loading
@@ -22,7 +23,7 @@ from headstart.model.prior import MAX_ENTRY
 
 Arrays = dict[str, npt.NDArray[Any]]
 PAIR_NUMBERS = 6  # of a Pair, besides its arrays
-SUMS = 7  # of rewards, besides those of fields
+SUMS = 9  # of rewards, besides those of fields
 
 
 class Column(NamedTuple):
@@ -38,12 +39,16 @@ def columns_of(items: ItemLedger) -> dict[str, Column]:
     dim, totals = items.features.dim, (SUMS + items.field_count,)
     matrix, vector = (RANK, RANK), (RANK,)
     return {
-        "counts": Column("item"),
-        "sums": Column("item"),
-        "precisions": Column("item", matrix),
-        "moments": Column("item", vector),
+        "counts": Column("known item"),
+        "sums": Column("known item"),
+        "precisions": Column("known item", matrix),
+        "moments": Column("known item", vector),
         "totals": Column("bandit", totals),
+        "forgotten": Column("bandit", totals),
+        "settled": Column("bandit", (2,)),
         "task_totals": Column("task", totals),
+        "task_rewards": Column("task"),
+        "task_influences": Column("task"),
         "offer_items": Column("offer", dtype=np.int64),
         "offer_counts": Column("offer", dtype=np.int64),
         "pair_items": Column("pair", dtype=np.int64),
@@ -64,14 +69,11 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
     if items is None:
         return {}, {}
     table = items.table
-    ids = list(table.places)
     places = np.array(list(table.places.values()), dtype=np.intp)
+    pairs_by_task = [task.pairs.items() for task in items.tasks.values()]
+    # Those that only tasks of almost no influence have met are not in the table.
+    ids = list(dict.fromkeys([*table.places, *(key for each in pairs_by_task for key, _ in each)]))
     number = {key: at for at, key in enumerate(ids)}
-    # Of rewards with tiny weights, rounding can leave none of an item that a task has met.
-    pairs_by_task = [
-        [(key, pair) for key, pair in task.pairs.items() if key in number]
-        for task in items.tasks.values()
-    ]
     pairs = list(itertools.chain.from_iterable(pairs_by_task))
     folded_pairs = [pair for _, pair in pairs if pair.precision is not None]
     loadings = [task.loading for task in items.tasks.values() if task.loading is not None]
@@ -81,6 +83,8 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
     number_of_key = {key: at for at, key in enumerate(offered_keys)}
     header = {
         "item_ids": ids,
+        "item_known": len(places),
+        "item_compared": list(items.compared),
         "item_offered": offered_keys,
         "item_offers": [len(counts) for counts in offers],
         "item_waiting": [[name, *keys] for name, keys in items.waiting],
@@ -94,9 +98,13 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
         "precisions": table.precisions[places],
         "moments": table.moments[places],
         "totals": [totals_row(table.totals, items.field_count)],
+        "forgotten": [totals_row(table.forgotten, items.field_count)],
+        "settled": [table.settled],
         "task_totals": [
             totals_row(task.totals, items.field_count) for task in items.tasks.values()
         ],
+        "task_rewards": [task.last or 0.0 for task in items.tasks.values()],
+        "task_influences": [task.influence for task in items.tasks.values()],
         "offer_items": [number_of_key[key] for counts in offers for key in counts],
         "offer_counts": [each for counts in offers for each in counts.values()],
         "pair_items": [number[key] for key, _ in pairs],
@@ -127,7 +135,8 @@ def offers_of_no_task(items: ItemLedger) -> dict[str, int]:
 def totals_row(totals: RewardSums, field_count: int) -> list[float]:
     """The numbers of totals."""
     fields = np.broadcast_to(totals.fields, field_count)
-    return [totals.rewards, totals.total, totals.squares, *totals.repeats, *fields]
+    changes = totals.change_squares, totals.changes
+    return [totals.rewards, totals.total, totals.squares, *totals.repeats, *changes, *fields]
 
 
 def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks: Any) -> None:
@@ -140,8 +149,12 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
     offers = OfferLists.of(header, names)
     is_pending, is_folded = parts["pair_pending"], parts["pair_folded"]
     total = sum(validation.check_count("item_pairs", count) for count in counts)
+    known = validation.check_count("item_known", header["item_known"])
+    compared = validation.check_task_ids("item_compared", header["item_compared"])
+    if known > len(ids):
+        raise InputError(f"item_known must be at most the {len(ids)} item_ids; got {known}")
     lengths = {
-        "item": len(ids),
+        "known item": known,
         "bandit": 1,
         "task": len(names),
         "offer": sum(offers.lengths),
@@ -158,9 +171,18 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
     rows, precisions = iter(parts["pending_rows"]), iter(parts["pair_precisions"])
     moments, loadings = iter(parts["pair_moments"]), loadings_of(items, parts)
     place = 0
-    for name, count, flag, row in zip(names, counts, is_closed, parts["task_totals"], strict=True):
+    states = zip(
+        map(totals_of, parts["task_totals"]),
+        parts["task_rewards"].tolist(),
+        parts["task_influences"].tolist(),
+        strict=True,
+    )
+    for name, count, flag, (totals, last, weight) in zip(
+        names, counts, is_closed, states, strict=True
+    ):
         task = tasks_of_items[name] = TaskItems()
-        task.set_state(totals_of(row), next(loadings) if flag else None)
+        task.set_state(totals, last if count else None, weight)
+        task.set_loading(next(loadings) if flag else None)
         for at in range(place, place + count):
             task.pairs[ids[numbers[at]]] = Pair._make(
                 [
@@ -173,9 +195,9 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
         if len(task.pairs) != count:
             raise InputError("item_pairs must name every item of a task once; got some twice")
         place += count
-    table = table_of(ids, parts)
+    table = table_of(ids[:known], parts)
     restore_offers(table, tasks_of_items.values(), offers, parts)
-    items.restore(table, tasks_of_items, offers.waiting)
+    items.restore(table, tasks_of_items, offers.waiting, tuple(compared))
 
 
 class OfferLists(NamedTuple):
@@ -240,8 +262,14 @@ def check_arrays(items: ItemLedger, parts: Arrays, lengths: dict[str, int]) -> N
             raise InputError(f"items.{name} must be above 0; got less")
     if (parts["pair_numbers"][:, [0, 2, 4]] < 0).any():
         raise InputError("items.pair_numbers must be counts and weights of 0 or more; got less")
-    if (parts["totals"][:, [0, 3, 4, 5, 6]] < 0).any():
-        raise InputError("items.totals must be counts and squares of 0 or more; got less")
+    for name in ("totals", "forgotten"):
+        if (parts[name][:, [0, *range(3, SUMS)]] < 0).any():
+            raise InputError(f"items.{name} must be counts and squares of 0 or more; got less")
+    if (parts["settled"] < 0).any():
+        raise InputError("items.settled must be 0 or more; got less")
+    influences = parts["task_influences"]
+    if not ((influences > 0) & (influences <= 1)).all():
+        raise InputError("items.task_influences must be above 0, and 1 or less; got others")
     try:
         np.linalg.cholesky(parts["precisions"])
     except np.linalg.LinAlgError:
@@ -255,13 +283,16 @@ def table_of(ids: list[str], parts: Arrays) -> ItemTable:
     for key, count, total, precision, moment in zip(ids, *arrays, strict=True):
         table.put(key, ItemUpdate(float(count), float(total), precision, moment))
     table.set_totals(totals_of(parts["totals"][0]))
+    table.forgotten = totals_of(parts["forgotten"][0])
+    table.settled = Settled._make(parts["settled"][0].tolist())
     return table
 
 
 def totals_of(row: npt.NDArray[Any]) -> RewardSums:
     """The inverse of :func:`totals_row`."""
     numbers = row[:SUMS].tolist()
-    return RewardSums._make([*numbers[:3], Repeats._make(numbers[3:]), row[SUMS:].copy()])
+    repeats = Repeats._make(numbers[3:7])
+    return RewardSums._make([*numbers[:3], repeats, *numbers[7:], row[SUMS:].copy()])
 
 
 def loadings_of(items: ItemLedger, parts: Arrays) -> Any:

@@ -9,7 +9,8 @@
 - ``changes.py``: changes of several fields that no exception can leave half made;
 - ``rounds.py``: a cached task after one more reward;
 - ``additions.py``: rounds that were not choices;
-- ``items.py``: the statistics of items; ``task_items.py``: what a task has contributed to them.
+- ``items.py``: the statistics of items; ``task_items.py``: what a task has contributed to them;
+  ``influences.py``: how much it counts.
 
 Nothing here chooses an arm, checks what a user has passed or reads a file.
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,9 +18,16 @@ from typing import Any
 import numpy as np
 
 from headstart.bandit.ledger.changes import Step
+from headstart.bandit.ledger.influences import (
+    change_of,
+    compared_after,
+    next_weights,
+    weigh_again,
+)
 from headstart.bandit.ledger.task_items import NO_REWARDS, Pair, TaskItems
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
+from headstart.features.items.influence import Settled, influence
 from headstart.features.items.repeats import Repeats, effective_count, first_error, own_share
 from headstart.features.items.table import (
     COLUMN_NAMES,
@@ -57,6 +65,7 @@ class ItemLedger:
         self.table = ItemTable()
         self.tasks: dict[str, TaskItems] = {}
         self.waiting: list[tuple[str, list[str]]] = []  # offers that do not count yet
+        self.compared: tuple[str, ...] = ()  # tasks with which first rewards of others are compared
         self.features = features
         self.action_columns = action_columns
         self.first_column = features.context_dim - len(COLUMN_NAMES)
@@ -76,13 +85,15 @@ class ItemLedger:
         table: ItemTable,
         tasks: dict[str, TaskItems],
         waiting: list[tuple[str, list[str]]],
+        compared: tuple[str, ...],
     ) -> None:
         """Set everything to what was read from a file, before any call."""
-        self.table, self.tasks, self.waiting = table, tasks, waiting
+        self.table, self.tasks, self.waiting, self.compared = table, tasks, waiting, compared
 
     def forget_tasks(self) -> None:
         """Forget what each task has contributed: it stays for good."""
         self.tasks.clear()
+        self.table.forgotten = self.table.totals
 
     def write(self, name: str, labels: Sequence[Any], table: Array) -> None:
         """Write what is known of items into the rows on offer to a task."""
@@ -110,11 +121,11 @@ class ItemLedger:
         task = TaskItems()
         for key, reward, weight, row in zip(keys, rewards, weights, table, strict=True):
             self.write_columns(task, [key], row[None])
-            pair, total = task.pairs.get(key, Pair()), weight * reward
-            task.pairs[key] = Pair(pair.rewards + weight, pair.total + total)
-            fields = weight * row[self.action_columns]
-            more = RewardSums(weight, total, total * reward, fields=fields)
-            task.set_state(task.totals.add(more), None)
+            pair = task.pairs.get(key, NO_REWARDS)
+            task.pairs[key] = Pair(pair.rewards + weight, pair.total + weight * reward)
+            more, doubt = self.sums_of_reward(task, row, reward, weight, Repeats())
+            own = task.totals.add(more)
+            task.set_state(own, reward, next_weights(self.table, (), task, own, doubt)[0][1])
 
     def mix_own_rewards(
         self, task: TaskItems, keys: Sequence[str], columns: Array, table: Array
@@ -159,12 +170,23 @@ class ItemLedger:
             steps.append((own.put, *own.after(keys)))
         return [*steps, (setattr, self, "waiting", [])]
 
+    def sums_of_reward(
+        self, task: TaskItems, row: Array, reward: float, weight: float, repeats: Repeats
+    ) -> tuple[RewardSums, float]:
+        """What one more reward adds to the sums of a task, and what is doubtful of it."""
+        change, doubt = change_of(task, reward, self.tasks, self.compared)
+        sums = weight, weight * reward, weight * reward**2, repeats, change, float(change > 0.0)
+        return RewardSums(*sums, weight * row[self.action_columns]), doubt
+
     def own_values(self, task: TaskItems, means: Array) -> Array:
-        """Mean rewards of items in a task above that of the task, in units of q."""
+        """Mean rewards of items in a task above that of the task, in units of q.
+
+        Of a task that varies more than others, in larger units as well.
+        """
         totals = self.table.totals
         own = (task.totals.total + totals.mean) / (task.totals.rewards + 1.0)
-        deviation = totals.deviation
-        return (means - own) / (VALUE_UNIT * deviation) if deviation else np.zeros_like(means)
+        unit = VALUE_UNIT * totals.deviation / math.sqrt(task.influence)
+        return (means - own) / unit if unit else np.zeros_like(means)
 
     def own_fields(self, task: TaskItems) -> Array | float:
         """The mean columns of actions that a task had rewards of, as m₀ of its rewards."""
@@ -187,18 +209,27 @@ class ItemLedger:
         """
         task = self.tasks.get(name) or TaskItems()
         table, pair = self.table, task.pairs.get(key, NO_REWARDS)
-        all_weights, all_shares = table.count_and_sum(key)
         task_sums = task.totals.rewards, task.totals.total
-        error = first_error(reward, (all_weights, all_shares), task_sums, table.totals.mean)
+        error = first_error(reward, table.count_and_sum(key), task_sums, table.totals.mean)
         repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error, weight)
         encoded_row = row if is_encoded else self.features.original_row(row)
-        fields = weight * encoded_row[self.action_columns]
-        increment = RewardSums(weight, weight * reward, weight * reward**2, repeats, fields)
-        totals, own = table.totals.add(increment), task.totals.add(increment)
+        increment, doubt = self.sums_of_reward(task, encoded_row, reward, weight, repeats)
+        own = task.totals.add(increment)
+        is_settled = not table.settled.is_old(table.totals.variance, table.totals.changes)
+        known = () if is_settled else self.tasks.values()
+        weights = next_weights(table, known, task, own, doubt)
+        updates, totals = weigh_again(table, weights)
+        ratio = weights[0][1]
+        totals = totals.add(increment, ratio)
+        settled = table.settled if is_settled else Settled(totals.variance, totals.changes)
         count, total = pair.rewards + weight, pair.total + weight * reward
         effective = effective_count(count, totals.repeats.rho)
         share, gain = effective * total / count, max(effective - pair.weight, 0.0)
-        update = ItemUpdate(all_weights + effective - pair.weight, all_shares + share - pair.share)
+        before = updates.pop(key, None) or table.count_and_sum(key)
+        update = ItemUpdate(
+            before[0] + ratio * (effective - pair.weight),
+            before[1] + ratio * (share - pair.share),
+        )
         sums = count, total, effective, share
         if task.loading is not None:
             more = self.contribution(task.loading, encoded_row, reward, gain)
@@ -211,20 +242,24 @@ class ItemLedger:
                 more[1] if pair.moment is None else pair.moment + more[1],
             )
         else:
-            before = 0.0 if pair.pending_row is None else pair.pending_row
+            pending_row = 0.0 if pair.pending_row is None else pair.pending_row
             new_pair = Pair(
                 *sums,
                 pair.pending_weight + gain,
                 pair.pending_total + gain * reward,
-                before + gain * encoded_row,
+                pending_row + gain * encoded_row,
                 pair.precision,
                 pair.moment,
             )
         return [
             *self.steps_to_count(),
             (self.tasks.setdefault, name, task),
+            *((table.put, other, known) for other, known in updates.items()),
             (task.pairs.__setitem__, key, new_pair),
-            (task.set_state, own, task.loading),
+            (setattr, self, "compared", compared_after(name, task, ratio, self.compared)),
+            *((other.set_state, other.totals, other.last, new) for other, new in weights[1:]),
+            (task.set_state, own, reward, ratio),
+            (setattr, table, "settled", settled),
             (table.put, key, update),
             (table.set_totals, totals),
         ]
@@ -232,23 +267,28 @@ class ItemLedger:
     def steps_to_close(self, name: str, belief: BaseBelief) -> list[Step]:
         """How to let the vectors of items learn from a task that is closed with this belief."""
         task = self.tasks.get(name) or TaskItems()
-        loading, table = self.loading(belief), self.table
+        own, table = task.totals, self.table
+        weight = float(influence(own.change_squares, own.changes, table.totals.variance))
+        loading = Loading.of(belief, self.features, self.vector_columns, weight)
+        updates, totals = weigh_again(table, [(task, weight)])
         steps: list[Step] = [
             (self.tasks.setdefault, name, task),
-            (task.set_state, task.totals, loading),
+            *((table.put, key, update) for key, update in updates.items()),
+            (task.set_state, own, task.last, weight),
+            (task.set_loading, loading),
+            (table.set_totals, totals),
         ]
         for key, pair in task.pairs.items():
             if pair.pending_row is None:
                 continue
             new_pair = pair._replace(pending_weight=0.0, pending_total=0.0, pending_row=None)
             if pair.pending_weight > 0:
-                weight = pair.pending_weight
-                row, reward = pair.pending_row / weight, pair.pending_total / weight
-                precision, moment = self.contribution(loading, row, reward, weight)
+                count = pair.pending_weight
+                row, reward = pair.pending_row / count, pair.pending_total / count
+                precision, moment = self.contribution(loading, row, reward, count)
                 before = table.precision_and_moment(key)
-                update = ItemUpdate(
-                    *table.count_and_sum(key), before[0] + precision, before[1] + moment
-                )
+                known = updates.get(key) or table.count_and_sum(key)
+                update = ItemUpdate(*known[:2], before[0] + precision, before[1] + moment)
                 steps.append((table.put, key, update))
                 if pair.precision is not None and pair.moment is not None:
                     precision, moment = precision + pair.precision, moment + pair.moment
@@ -276,7 +316,7 @@ class ItemLedger:
     def steps_to_reopen(self, name: str) -> list[Step]:
         """How to let a closed task run on: later rewards wait until it is closed again."""
         task = self.tasks.get(name)
-        return [] if task is None else [(task.set_state, task.totals, None)]
+        return [] if task is None else [(task.set_loading, None)]
 
     def steps_to_delete(self, name: str) -> list[Step]:
         """How to remove a task, and what it has contributed."""
@@ -286,14 +326,16 @@ class ItemLedger:
         table, steps = self.table, []
         for key, pair in task.pairs.items():
             count, total = table.count_and_sum(key)
-            update = ItemUpdate(count - pair.weight, total - pair.share)
+            update = ItemUpdate(
+                count - task.influence * pair.weight, total - task.influence * pair.share
+            )
             if pair.precision is not None and pair.moment is not None:
                 precision, moment = table.precision_and_moment(key)
                 update = update._replace(
                     precision=precision - pair.precision, moment=moment - pair.moment
                 )
             steps.append((table.put, key, update))
-        totals = table.totals.subtract(task.totals)
+        totals = table.totals.add(task.totals, -task.influence)
         if totals.rewards <= MIN_COUNT * table.totals.rewards:
             totals = RewardSums()  # without the rounding of differences
         waiting = [each for each in self.waiting if each[0] != name]
@@ -334,19 +376,6 @@ class ItemLedger:
             )
             for function, *arguments in steps:
                 function(*arguments)
-
-    def loading(self, belief: BaseBelief) -> Loading:
-        """How a task weighs vectors, for rows as they are encoded."""
-        noise = float(belief.noise)
-        mean, columns = belief.predict(np.eye(self.features.dim)), self.vector_columns
-        parts, cross = belief.gaussian_parts(), np.zeros((RANK, len(mean)))
-        if parts is not None and len(parts[0]) == 1:
-            root = parts[2][0]
-            cross = noise**2 * (root[columns] @ root.T)
-        if self.features.units is not None:
-            change = self.features.coefficient_matrix()
-            mean, cross = change @ mean, (change[columns, columns] @ cross) @ change.T
-        return Loading(mean, cross, noise, columns)
 
 
 def new_items(

@@ -19,7 +19,7 @@ class Pair(NamedTuple):
     rewards, total
         How many rewards (the sum of their weights), and their sum.
     weight, share
-        What of n and S of the item they are.
+        What of n and S of the item they are, before the task's influence.
     pending_weight, pending_total, pending_row
         Sums of the rewards that the item's vector has not learned from: of their weights, and with
         these of rewards and rows.
@@ -44,11 +44,13 @@ NO_REWARDS = Pair()
 class TaskItems:
     """The items of one task."""
 
-    __slots__ = ("loading", "offers", "pairs", "totals")
+    __slots__ = ("influence", "last", "loading", "offers", "pairs", "totals")
 
     def __init__(self) -> None:
         self.pairs: dict[str, Pair] = {}
         self.totals = RewardSums()
+        self.influence = 1.0  # ω: what it has contributed counts as often
+        self.last: float | None = None  # its latest reward
         self.offers = Offers()
         self.loading: Loading | None = None  # of the last time it was closed, if it is closed
 
@@ -58,6 +60,10 @@ class TaskItems:
         clone.pairs, clone.offers = self.pairs.copy(), self.offers.copy()
         return clone
 
-    def set_state(self, totals: RewardSums, loading: Loading | None) -> None:
-        """Set the sums over its rewards, and how it weighs vectors."""
-        self.totals, self.loading = totals, loading
+    def set_state(self, totals: RewardSums, last: float | None, influence: float) -> None:
+        """Set the sums over its rewards, the latest of them, and how much it counts."""
+        self.totals, self.last, self.influence = totals, last, influence
+
+    def set_loading(self, loading: Loading | None) -> None:
+        """Set how it weighs vectors."""
+        self.loading = loading

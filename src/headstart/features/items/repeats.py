@@ -17,7 +17,6 @@ the n rewards are as informative of f as a(n) = 1 / (ρ + (1 − ρ)/n) first re
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any, NamedTuple
 
 PRIOR_REPEATS = 10.0  # repeats that count for ρ = 0
@@ -42,13 +41,9 @@ class Repeats(NamedTuple):
     error_squares: float = 0.0
     firsts: float = 0.0
 
-    def add(self, other: Repeats) -> Repeats:
-        """The sums of both."""
-        return Repeats(*map(operator.add, self, other))
-
-    def subtract(self, other: Repeats) -> Repeats:
-        """The difference, without negative rounding."""
-        return Repeats(*(max(a - b, 0.0) for a, b in zip(self, other, strict=True)))
+    def add(self, other: Repeats, weight: float = 1.0) -> Repeats:
+        """The sums of both, the other with a weight, which may be negative; never below 0."""
+        return Repeats(*(max(a + weight * b, 0.0) for a, b in zip(self, other, strict=True)))
 
     @classmethod
     def of_reward(

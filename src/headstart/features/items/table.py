@@ -7,10 +7,13 @@ rewards::
 
 how often it has been on offer (:mod:`~headstart.features.items.offers`), and the vector E. A new
 item has q = K = 0. Where the task has rewards of the item itself, with mean m and share s
-(:mod:`~headstart.features.items.repeats`), q becomes (1 − s) q + s (m − m₀)/(0.3 sd), m₀ being the
-task's mean reward, the columns x of the action alone become (1 − s) x + s x₀, x₀ being their
+(:mod:`~headstart.features.items.repeats`), q becomes (1 − s) q + s (m − m₀) √ω/(0.3 sd), m₀ being
+the task's mean reward, the columns x of the action alone become (1 − s) x + s x₀, x₀ being their
 mean over the task's rewards, and those of offers and of E are multiplied by 1 − s. m₀ and x₀ count
 the means over all tasks as one reward. Where x is shifted, so is x₀, and with it the row.
+
+What a task contributes to n, S and the totals counts as often as its influence ω says
+(:mod:`~headstart.features.items.influence`).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headstart.features.items.influence import Settled
 from headstart.features.items.offers import Offers
 from headstart.features.items.repeats import Repeats
 from headstart.features.items.vectors import RANK, initial_vectors
@@ -52,6 +56,8 @@ class RewardSums(NamedTuple):
         How many rewards, their sum, and that of their squares.
     repeats
         What the weight of repeats is estimated from.
+    change_squares, changes
+        D and d, from which ω follows.
     fields
         The sum of the columns of the actions that were rewarded.
     """
@@ -60,32 +66,31 @@ class RewardSums(NamedTuple):
     total: float = 0.0
     squares: float = 0.0
     repeats: Repeats = Repeats()
+    change_squares: float = 0.0
+    changes: float = 0.0
     fields: Array | float = 0.0
 
-    def add(self, other: RewardSums) -> RewardSums:
-        """The sums of both."""
+    def add(self, other: RewardSums, weight: float = 1.0) -> RewardSums:
+        """The sums of both, the other with a weight, which may be negative."""
         return RewardSums(
-            self.rewards + other.rewards,
-            self.total + other.total,
-            self.squares + other.squares,
-            self.repeats.add(other.repeats),
-            self.fields + other.fields,
-        )
-
-    def subtract(self, other: RewardSums) -> RewardSums:
-        """The difference."""
-        return RewardSums(
-            self.rewards - other.rewards,
-            self.total - other.total,
-            self.squares - other.squares,
-            self.repeats.subtract(other.repeats),
-            self.fields - other.fields,
+            self.rewards + weight * other.rewards,
+            self.total + weight * other.total,
+            self.squares + weight * other.squares,
+            self.repeats.add(other.repeats, weight),
+            max(self.change_squares + weight * other.change_squares, 0.0),
+            max(self.changes + weight * other.changes, 0.0),
+            self.fields + weight * other.fields,
         )
 
     @property
     def mean(self) -> float:
         """r̄, 0 without rewards."""
         return self.total / self.rewards if self.rewards > 0 else 0.0
+
+    @property
+    def variance(self) -> float:
+        """V, 0 before rewards have changed."""
+        return self.change_squares / self.changes if self.changes > 0 else 0.0
 
     @property
     def mean_fields(self) -> Array | float:
@@ -116,6 +121,8 @@ class ItemTable:
 
     def __init__(self) -> None:
         self.totals = RewardSums()
+        self.forgotten = RewardSums()  # of tasks that are not known any more
+        self.settled = Settled()
         self.offers = Offers()
         self.places: dict[str, int] = {}
         self.size = 0  # places that are or were taken

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from headstart import checks
+from headstart.features.conversion import Features
+from headstart.model.base import BaseBelief
 from headstart.records import Array
 
 RANK = 4
@@ -43,6 +46,28 @@ class Loading(NamedTuple):
     cross: Array
     noise: float
     columns: slice
+
+    @classmethod
+    def of(
+        cls, belief: BaseBelief, features: Features, columns: slice, influence: float
+    ) -> Loading:
+        """How a task with this belief weighs vectors, for rows as they are encoded.
+
+        R is the task's own. Before it is known, or where all tasks have one R, a task that counts
+        less than others has R/√ω.
+        """
+        noise = float(belief.noise)
+        mean = belief.predict(np.eye(features.dim))
+        parts, cross = belief.gaussian_parts(), np.zeros((RANK, len(mean)))
+        if parts is not None and len(parts[0]) == 1:
+            root = parts[2][0]
+            cross = noise**2 * (root[columns] @ root.T)
+        if features.units is not None:
+            change = features.coefficient_matrix()
+            mean, cross = change @ mean, (change[columns, columns] @ cross) @ change.T
+        if influence < 1.0:
+            noise = max(noise, float(belief.prior.noise) / math.sqrt(influence))
+        return cls(mean, cross, noise, columns)
 
     def contribution(self, row: Array, reward: float, weight: float) -> tuple[Array, Array]:
         """What a mean row and reward of an item, that count ``weight`` times, add to P and H."""
