@@ -155,7 +155,7 @@ def test_compiled_and_plain_units_agree(constant, monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(5, 30, 4)) + np.arange(1.0, 5.0)
     if constant is not None:
-        x[..., constant] = 2.0
+        x[..., constant] = 1.0
     tasks = hs.Evidence.of(x, rng.normal(size=(5, 30)))
     whole = hs.Evidence.of(x.reshape(-1, 4), np.zeros(150))
     units = Standardization.of(whole, constant)

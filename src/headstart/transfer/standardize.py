@@ -36,7 +36,8 @@ class Standardization(NamedTuple):
     shift, scale
         k and s, a number for each feature.
     constant
-        Which feature is constant, if one is.
+        Which feature is 1 everywhere, if one is. Its entry of the Gram matrix is the weight of all
+        rows, which is not ``rounds`` where rewards are means of several.
 
     Examples
     --------
@@ -54,15 +55,13 @@ class Standardization(NamedTuple):
     @classmethod
     def of(cls, pooled: Evidence, constant: int | None) -> Self:
         """From the sums of all rows."""
-        gram, rounds = np.asarray(pooled.gram), float(pooled.rounds)
-        shift = np.zeros(pooled.dim)
-        if constant is not None and gram[constant, constant] > 0:
-            rounds = gram[constant, constant]  # larger where rounds stand for means of rewards
-        square = np.diag(gram) / rounds
-        if constant is not None and gram[constant, constant] > 0:
+        gram, shift = np.asarray(pooled.gram), np.zeros(pooled.dim)
+        has_constant = constant is not None and gram[constant, constant] > 0
+        square = np.diag(gram) / (gram[constant, constant] if has_constant else pooled.rounds)
+        if has_constant:
             shift = gram[constant] / gram[constant, constant]
             shift[constant] = 0.0
-            left = square - shift**2 * square[constant]
+            left = square - shift**2
             square = np.where(left > CONSTANT_SHARE * square, left, square)
         scale = np.sqrt(np.where(square > 0, square, 1.0))
         if constant is not None:

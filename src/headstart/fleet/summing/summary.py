@@ -249,7 +249,7 @@ class ReadSummary:
                 f"of an id"
             )
         fractional = self.sampled is not None and (self.sampled[:, -1] % 1.0 != 0).any()
-        if self.weight > LARGE_WEIGHT * self.rows and fractional:
+        if self.weight - self.heaviest > LARGE_WEIGHT * self.rows and fractional:
             notes.append(
                 f"weights are {self.weight / self.rows:.3g} on average: a row of weight w is w "
                 f"equal rewards. If rewards are means of so many, name the column by mean_of "
