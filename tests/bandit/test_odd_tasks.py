@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import headstart as hs
 from headstart.model.mixture import MixtureBelief
@@ -403,6 +404,24 @@ class TestHugeContexts:
                 regret += (number >= 2) * (values.max() - values[choice.arm])
             task.close()
         assert regret < 60.0  # without it about 10; choosing at random about 300
+
+    @pytest.mark.parametrize("size", [1e5, 1e7])
+    def test_the_very_first_one_costs_clicks_of_later_tasks_little(self, size):
+        """Its task seemed to show that tasks hardly differ, and as narrow a prior was learned."""
+        rng, regret = np.random.default_rng(0), 0.0
+        bandit = hs.Bandit(4, reward="binary", seed=0)
+        for number in range(12):
+            task, theta = bandit.task(number), [1.0, -1.0, 0.5, 0.0] + 0.2 * rng.normal(size=4)
+            for turn in range(25):
+                contexts = rng.normal(size=(4, 4))
+                if (number, turn) == (0, 0):
+                    contexts[:, 1] *= size
+                chances = expit(contexts @ theta - 2.0)
+                choice = task.choose(contexts)
+                task.learn(choice, rng.random() < chances[choice.arm])
+                regret += (number >= 5) * (chances.max() - chances[choice.arm])
+            task.close()
+        assert regret < 7.0  # without it about 2.5; before, 12
 
     def test_ordinary_ones_are_not_refused_for_following_rounding(self):
         """Something next to zero came first: the others are not huge for that."""

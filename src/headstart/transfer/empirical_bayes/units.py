@@ -26,6 +26,8 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
+Flags = npt.NDArray[np.bool_]
+
 #: A variance below this share of the mean square is rounding: the feature is constant.
 CONSTANT_SHARE = 1e-12
 #: A variance below is taken for none: the squares of coefficients in such units would overflow.
@@ -224,13 +226,14 @@ def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
     centre = xp.zeros_like(square)
     if constant:
         centre = xp.where(each_rounds > 0, tasks.gram[..., -1] / each, 0.0)
-        is_odd = is_odd | has_larger_values(square, centre, each_rounds)
+        counts = each_rounds > 0
+        is_odd = is_odd | has_larger_values(square, centre, tasks.rounds[..., None] * counts)
     share = xp.where(is_odd, 0.0, each_rounds)
     total = xp.maximum(share.sum(-2), 1e-300)
     return (share * centre).sum(-2) / total, (share * square).sum(-2) / total
 
 
-def has_larger_values(square: Array, mean: Array, rounds: Array) -> Array:
+def has_larger_values(square: Array, mean: Array, rounds: Array) -> Flags:
     """Which tasks have values of a feature that are far larger than most tasks', around the median.
 
     Alone the mean square s would not tell: that of a feature that is rarely not 0 differs a lot
@@ -260,13 +263,14 @@ def has_larger_values(square: Array, mean: Array, rounds: Array) -> Array:
     if xp is np and not has_larger_square.any():
         return has_larger_square
     ordinary_rounds = (rounds * (square <= most)).sum(-2, keepdims=True)
-    has_size = (square > 0) & (away > 0)  # the median task's mean has no distance
-    size = xp.where(has_size, square / xp.where(has_size, away, 1.0), 0.0)
+    has_size = (square > 0) & (away > 0)  # not the median task, which may be odd nevertheless
+    size = xp.where(has_size, square / xp.where(has_size, away, 1.0), xp.inf)
     is_larger = size > LARGER_VALUES * ranked_task(size, has_size, 0.5)
-    return xp.asarray(has_larger_square & is_larger & (ordinary_rounds >= MOST_ROUNDS))
+    is_odd: Flags = has_larger_square & is_larger & (ordinary_rounds >= MOST_ROUNDS)
+    return is_odd
 
 
-def ranked_task(values: Array, counts: Array, share: float) -> Array:
+def ranked_task(values: Array, counts: Flags, share: float) -> Array:
     """The value that a share of the tasks that count have at most; 0 where none counts.
 
     >>> ranked_task(np.array([[3.0], [1.0], [2.0]]), np.ones((3, 1), bool), 0.5)

@@ -29,6 +29,7 @@ LARGE_SHARE = 0.1  # of tasks whose rewards are large, by which others may be ro
 ROUNDING_SHARE = 1e-12  # of the mean square reward of these tasks: below, rewards are rounding
 MAX_LOG_RATIO = math.log(1e6)  # of the variances that a first guess is made from, to their median
 FAR_LARGER = 1e4  # a mean square, than that of most tasks
+FAR_REACH = 100.0  # the same of contexts, weighted as they are in the sums
 INITIAL_DOF = 128.0  # how alike the tasks' noise is taken to be before there are tasks
 
 
@@ -61,7 +62,8 @@ class Fit(Record):
 
         Half of their mean square is attributed to the mean, half to the spread. Tasks whose rewards
         are all zero, or so small compared with those of others that they are rounding, are ignored,
-        however many they are.
+        however many they are. So are tasks with contexts far larger than most tasks': next to these
+        contexts, θ looks as if it hardly varied.
         """
         xp = array_namespace(tasks.gram)
         size = xp.where(tasks.weight > 0, tasks.squares / xp.maximum(tasks.rounds, 1e-300), 0.0)
@@ -69,6 +71,8 @@ class Fit(Record):
         above = xp.maximum((many * LARGE_SHARE).astype(int), many > 2)  # one may be odd
         large = xp.take_along_axis(xp.sort(size, axis=-1), size.shape[-1] - 1 - above, -1)
         informative = (size > 0) & (size >= ROUNDING_SHARE * large)
+        reach = trace(tasks.gram) / xp.maximum(tasks.rounds, 1e-300)
+        informative &= reach <= FAR_REACH * lower_median(reach, informative & (reach > 0))
         order = stable_argsort(~informative)[..., :INITIAL_FIT_TASKS]
         first = tasks.take(order)
         noise, lam = task_scale(
