@@ -12,6 +12,7 @@ import pytest
 
 import headstart as hs
 from headstart.algorithms import ALGORITHMS
+from headstart.cli.screen import print_table
 
 COMMAND = str(Path(sys.executable).with_name("headstart"))
 COMMANDS = ("reproduce", "compare", "report", "worlds", "policies", "check", "fit", "evaluate")
@@ -447,3 +448,13 @@ def test_without_the_extra_the_command_says_how_to_get_it(package):
     assert "pip install 'headstart[lab]'" in shown.stderr
     assert "Traceback" not in shown.stderr
     assert "left" not in shown.stderr  # said before any work
+
+
+def test_no_table_cuts_a_number_off(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    cell = "560,882,790 [94,302,740, 1,300,057,500]"
+    print_table(pl.DataFrame({f"squared error {at}": [cell] for at in range(4)}), "errors")
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    rows = [line.split("│")[1] for line in shown.splitlines() if line.startswith("│")]
+    assert "".join("".join(rows).split()) == cell.replace(" ", "")

@@ -569,6 +569,19 @@ def test_numbers_that_are_written_as_text_are_noted():
     )
 
 
+def test_whole_numbers_that_may_be_ids_are_noted():
+    rng = np.random.default_rng(0)
+    rows = {
+        "teacher": rng.integers(1, 400, 3000),
+        "age": rng.integers(18, 90, 3000),
+        "stock": np.rint(rng.lognormal(5.0, 1.0, 3000)),
+        "weight": rng.integers(1, 400, 3000) / 10.0,
+    }
+    notes = {each.name: each.notes for each in hs.Schema.infer(rows).review.columns}
+    assert notes.pop("teacher").startswith("many whole numbers: a category")
+    assert not any(notes.values())
+
+
 @pytest.mark.parametrize(
     ("values", "field", "note"),
     [

@@ -540,3 +540,20 @@ def test_the_command_refuses_in_one_line(words, message, headstart, logbook, tmp
     code, _, err = headstart("check", *[path if word == "LOG" else word for word in words])
     assert code == 2
     assert message in err
+
+
+def test_relations_of_numbers_are_told_with_a_schema_too(logbook, tmp_path):
+    rng = np.random.default_rng(0)
+    year, month = rng.integers(2000, 2010, 200), rng.integers(1, 13, 200)
+    arrays = plain(year=year, month=month, date=year + (month - 1) / 12)
+    arrays["kind"] = rng.choice(["a", "b"], 200)
+    numbers = {name: hs.number(missing=False) for name in ("year", "month", "date")}
+    for fields in (numbers, numbers | {"kind": hs.category("a", "b")}):
+        schema = hs.Schema(action=fields)
+        columns = Columns("task", "reward", schema=schema)
+        notes = profile_of(logbook, tmp_path, columns, **arrays).notes
+        assert any(note.startswith("year is ") and "date" in note for note in notes)
+        # A category is one column too many, and that of other values is 0.
+        told = [note for note in notes if "as it should be with categories" in note]
+        assert len(told) == ("kind" in fields)
+        assert all("5 of the 6" not in note for note in told)

@@ -46,6 +46,15 @@ def test_in_other_units_the_same():
     assert features_in_proportion(gram, *both).tolist() == [True, False]
 
 
+def test_the_rounding_of_a_constant_is_no_small_size():
+    """Most tasks have no row of a value: in units of their own, sums leave 1e-17 and not 0."""
+    flags = [(RNG.random((100, 8)) < 0.5) & (RNG.random((100, 1)) < 0.3) for _ in range(40)]
+    shift, scale = (np.array([part(flag) for flag in flags]) for part in (np.mean, np.std))
+    units = zip(flags, shift, scale, strict=True)
+    gram = tasks(*((flag - centre) / unit for flag, centre, unit in units))
+    assert not features_in_proportion(gram, shift, scale).any()
+
+
 def test_of_few_or_short_tasks_nothing_is_said():
     assert not features_in_proportion(tasks((SIZE * SPREAD)[::4])).any()
     assert not features_in_proportion(tasks((SIZE * SPREAD)[:, :4])).any()

@@ -6,6 +6,8 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 import headstart as hs
+from headstart.transfer.empirical_bayes.full_covariance.fitting import typical_squares
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
     Residuals,
     expected_precision_and_log,
@@ -181,3 +183,36 @@ def test_noise_unrelated_to_rewards_remains_each_tasks_own():
     transfer = hs.EmpiricalBayes().with_constant(True)
     prior = transfer.prior(transfer.refit(list(map(hs.Evidence.of, contexts, rewards))))
     assert prior.noise_dof < 8
+
+
+@pytest.mark.parametrize("offset", [20.0, -100.0])
+@pytest.mark.parametrize("rounds", [3, 4, 6])
+def test_the_noise_of_short_tasks_does_not_depend_on_the_level_of_rewards(rounds, offset):
+    """Grades around 70 have the noise of grades around 0, although no task has residuals."""
+    rng = np.random.default_rng(3)
+    tasks, dim = 30, 5
+    x = rng.normal(size=(tasks, rounds, dim))
+    theta = 0.5 * rng.normal(size=dim) + 0.4 * rng.normal(size=(tasks, dim))
+    r = np.einsum("nkd,nd->nk", x, theta) + 0.3 * rng.normal(size=(tasks, rounds))
+    rows = {f"x{j}": x[..., j].ravel() for j in range(dim)}
+    rows["task"] = np.repeat(np.arange(tasks), rounds)
+    fits = [
+        hs.Bandit(dim, seed=0).fit(rows | {"r": r.ravel() + level}, task="task", reward="r").prior
+        for level in (0.0, offset)
+    ]
+    noise, same = (prior.noise for prior in fits)
+    assert 0.15 < noise < 0.6
+    assert same == pytest.approx(noise, rel=0.1)
+    dof, alike = (prior.noise_dof for prior in fits)
+    assert alike == pytest.approx(dof, rel=0.25)
+    assert fits[1].mean[-1] - fits[0].mean[-1] == pytest.approx(offset, abs=0.2)
+
+
+def test_rewards_that_are_all_equal_do_not_show_how_much_they_vary():
+    evidence = hs.Evidence.of(np.array([[1.0, 1.0], [2.0, 1.0]]), [3.0, 3.0])
+    tasks = Tasks.of(evidence)
+    fit = Fit.isotropic(np.zeros(2), np.asarray(1.0), np.asarray(1.0))
+    np.testing.assert_allclose(typical_squares(fit, tasks, True), (9.0, 9.0))
+    varied = Tasks.of(hs.Evidence.of(np.array([[1.0, 1.0], [2.0, 1.0]]), [2.0, 4.0]))
+    np.testing.assert_allclose(typical_squares(fit, varied, True), (10.0, 1.0))
+    np.testing.assert_allclose(typical_squares(fit, varied, False), (10.0, 10.0))

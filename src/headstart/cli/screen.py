@@ -145,6 +145,7 @@ def print_table(table: Any, title: str) -> None:
         rich_table.add_column(
             escape(visible(column, line=True)),
             justify="left" if str(table[column].dtype) == "String" else "right",
+            overflow="fold",  # a number that is cut off would be another one
         )
     for row in table.iter_rows():
         cells = (f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row)

@@ -50,10 +50,13 @@ def varies_in_proportion(rounds: Any, mean: Any, square: Any) -> npt.NDArray[np.
     array([False])
     """
     found = np.zeros(mean.shape[1], dtype=bool)
+    if not len(mean):
+        return found
     for feature in range(len(found)):
         each, squares = mean[:, feature], square[:, feature]
         variance = squares - each**2
-        use = (rounds >= MIN_ROUNDS) & (variance > CONSTANT_SHARE * squares)
+        least = CONSTANT_SHARE * max(squares.mean(), np.finfo(float).tiny)
+        use = (rounds >= MIN_ROUNDS) & (variance > np.maximum(CONSTANT_SHARE * squares, least))
         if use.sum() < MIN_TASKS:
             continue
         each, deviation = each[use] * np.sign(np.median(each[use])), np.sqrt(variance[use])

@@ -25,6 +25,8 @@ from headstart.records import Array
 MAX_LISTED = 20  # values of a category that is listed; beyond, it is hashed
 MAX_BUCKETS = 64
 MAX_WHOLE_VALUES = 6  # different whole numbers that are taken for a category with a note
+MAX_LISTED_NUMBERS = 100  # different whole numbers, of which more may be ids
+MIN_ID_SHARE = 0.3  # of the whole numbers in their range, that ids take
 MAX_SKEW = 100.0  # the largest number over the median: beyond, a logarithm is recommended
 MAX_CROSSED = 100  # columns of all crosses together: the time of a fit is cubic in them
 IDENTITY_NOTE = "identity=True"
@@ -226,7 +228,16 @@ def propose_number(name: str, present: Sequence[Any], has_gaps: bool, missing: s
         note = "whole numbers that rarely recur: a time or an id?"
     elif not note and whole and 2 < len(different) <= MAX_WHOLE_VALUES:
         note = "few whole numbers: a category, if their order means nothing"
+    elif (
+        not note and whole and len(different) > MAX_LISTED_NUMBERS and is_dense(numbers, different)
+    ):
+        note = "many whole numbers: a category with buckets, if they are ids"
     return number(missing=has_gaps), summary, note or skew_note(numbers)
+
+
+def is_dense(numbers: Array, different: Sequence[Any]) -> bool:
+    """Whether whole numbers take a good part of the values in their range, as ids do."""
+    return bool(len(different) > MIN_ID_SHARE * (numbers.max() - numbers.min()))
 
 
 def counts_rows(values: Sequence[Any]) -> bool:

@@ -137,13 +137,18 @@ def notes_on_columns(profile: Profile, logs: Logs) -> Iterator[str]:
         yield f"{count(profile.items, 'item')}; rows per item: {each:.3g}"
     yield from proportion_notes(profile.proportional)
     if logs.columns.schema is not None:
-        if profile.rank < len(profile.features):
+        others = [one for one in profile.dependences if not has_flag(one, profile)]
+        rank = profile.rank + len(others)
+        if rank < len(profile.features):
             yield (
-                f"{profile.rank} of the {len(profile.features)} columns that the schema makes are "
+                f"{rank} of the {len(profile.features)} columns that the schema makes are "
                 f"independent, as it should be with categories: their columns add up to 1, and "
                 f"one of other values is 0 where there are none (constant: "
-                f"{len(profile.constant)}, combinations of others: {len(profile.dependences)})"
+                f"{len(profile.constant)}, combinations of others: "
+                f"{len(profile.dependences) - len(others)})"
             )
+        for one in others[:NAMED]:
+            yield relation(one, profile)
         return
     steady = profile.lowest == profile.highest
     names = np.array(profile.features)
@@ -178,6 +183,12 @@ def notes_on_columns(profile: Profile, logs: Logs) -> Iterator[str]:
             f"{label(moving[scales.argmin()])}: fit and evaluate standardize features "
             f"(--standardize)"
         )
+
+
+def has_flag(one: Dependence, profile: Profile) -> bool:
+    """Whether a feature or what it is made up of is 0 or 1, as the columns of a category are."""
+    places = [one.feature, *(place for place, _ in one.terms)]
+    return bool(((profile.lowest[places] == 0) & (profile.highest[places] == 1)).any())
 
 
 def relation(one: Dependence, profile: Profile) -> str:

@@ -51,6 +51,9 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 
 CHUNK_TASKS = 256  # tasks per batch of matrices
 EVEN_TASKS = 3.0  # tasks for which the regularising ones vary by the same along every feature
+EQUAL_SHARE = (
+    1e-12  # of the mean square reward: a variance up to that is rounding, of equal rewards
+)
 LEVEL_VARIANCE = 100.0  # a priori, of a mean intercept of log-odds that is not shrunk
 MAX_GROWTH = 3.0  # no variance grows by more than this factor (plus one) in one step
 
@@ -152,8 +155,11 @@ def fit_noise(
     ``square`` and ``dof`` are residuals for tasks that are too short for least squares.
     """
     usable = usable_residuals(tasks, square, dof, constant, fit.noise_variance)
-    past_sums, typical = (past.count, past.precision, past.logs), typical_square(fit, tasks)
-    variance, noise_dof = population_noise(usable, past_sums, typical, fit.noise_variance)
+    past_sums, (typical, spread) = (
+        (past.count, past.precision, past.logs),
+        typical_squares(fit, tasks, constant),
+    )
+    variance, noise_dof = population_noise(usable, past_sums, typical, fit.noise_variance, spread)
     own = task_variance(variance, noise_dof, usable.square, usable.dof)
     return fit.replace(noise_variance=variance, dof=noise_dof), tasks.replace(noise_variance=own)
 
@@ -224,17 +230,23 @@ def feature_variances(
     return xp.asarray(xp.exp(share * xp.log(variance) + (1.0 - share) * xp.log(target)))
 
 
-def typical_square(fit: Fit, tasks: Tasks) -> Array:
-    """The mean square reward, tasks weighted by their precision: an outlier counts little.
+def typical_squares(fit: Fit, tasks: Tasks, constant: bool) -> tuple[Array, Array]:
+    """The mean square reward, and that around the mean reward where the last feature is 1.
 
-    A task whose rewards are far larger than those of most tasks does not count.
+    Tasks are weighted by their precision: an outlier counts little. A task whose rewards are far
+    larger than those of most tasks does not count. The second is the first where all rewards are
+    equal: these do not show how much rewards vary.
     """
     xp = array_namespace(tasks.gram)
     size = tasks.squares / xp.maximum(tasks.rounds, 1e-300)
     usual = lower_median(size, (size > 0) & (tasks.weight > 0))
     share = tasks.weight / noise_variances(fit, tasks) * (size <= FAR_LARGER * usual)
-    rounds = (share * tasks.rounds).sum(-1)
-    return (share * tasks.squares).sum(-1) / xp.maximum(rounds, 1e-300)
+    rounds = xp.maximum((share * tasks.rounds).sum(-1), 1e-300)
+    square = (share * tasks.squares).sum(-1) / rounds
+    if not constant:
+        return square, square
+    spread = square - ((share * tasks.moment[..., -1]).sum(-1) / rounds) ** 2
+    return square, xp.where(spread > EQUAL_SHARE * square, spread, square)
 
 
 def mean_step(

@@ -43,7 +43,7 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 DOF_GRID = 2.0 ** np.arange(0.0, 10.1, 0.5)
 LOG_PRIOR = 0.3 * np.log2(DOF_GRID)
 MIN_NOISE_SHARE = 1e-6  # the least s², as a share of the mean square reward
-EXPECTED_NOISE_SHARE = 0.1  # of the mean square reward, that s² is expected to be
+EXPECTED_NOISE_SHARE = 0.1  # of the variance of rewards, that s² is expected to be
 PSEUDO_RESIDUALS = 5.0  # how many pseudo-residuals there are at first
 SUFFICIENT_RESIDUALS = 20.0  # real residuals that make these superfluous
 NEWTON_STEPS = 6
@@ -140,20 +140,25 @@ def pseudo_residuals(dof: Any, past: Any = 0.0) -> Any:
 
 
 def population_noise(
-    residuals: Residuals, past: tuple[Any, Any, Any], usual: Array, before: Any
+    residuals: Residuals,
+    past: tuple[Any, Any, Any],
+    usual: Array,
+    before: Any,
+    spread: Any = None,
 ) -> tuple[Any, Any]:
     """s² and ν of the tasks with these residuals, and of those long past.
 
     ``past`` is how many these are, Σ E[1/R²] and Σ E[log R²] over them; ``usual`` is the mean
-    square reward, and ``before`` the s² to start from.
+    square reward, ``before`` the s² to start from, and ``spread`` how much rewards vary: their mean
+    square unless given.
     """
     xp = array_namespace(residuals.square)
     total_dof = xp.asarray((residuals.weight * residuals.dof).sum(-1))
     count, precision, logs = (xp.asarray(value) for value in past)
     # Tasks shorter than their dimension hardly separate noise from θ: a few pseudo-residuals.
-    pseudo = pseudo_residuals(total_dof, count)
+    pseudo, expected = pseudo_residuals(total_dof, count), usual if spread is None else spread
     square = xp.concatenate(
-        [residuals.square, (pseudo * EXPECTED_NOISE_SHARE * usual)[..., None]], -1
+        [residuals.square, (pseudo * EXPECTED_NOISE_SHARE * expected)[..., None]], -1
     )
     dof = xp.concatenate([residuals.dof, pseudo[..., None]], -1)
     weight = xp.concatenate([residuals.weight, xp.ones_like(pseudo)[..., None]], -1)
