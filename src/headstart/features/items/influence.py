@@ -52,9 +52,9 @@ def influence(squares: Any, changes: Any, variance: float) -> Any:
         return np.ones_like(squares) if isinstance(squares, np.ndarray) else 1.0
     surprise = squares / (SLACK * variance)
     ratio = (FREEDOM + changes) / (FREEDOM + surprise)
-    if isinstance(ratio, np.ndarray):
-        return np.clip(ratio, MIN_INFLUENCE, 1.0)
-    return min(max(ratio, MIN_INFLUENCE), 1.0)
+    if type(ratio) is float:
+        return min(max(ratio, MIN_INFLUENCE), 1.0)
+    return np.clip(ratio, MIN_INFLUENCE, 1.0)
 
 
 def squared_change(reward: float, before: float | None) -> float:

@@ -43,7 +43,14 @@ class Repeats(NamedTuple):
 
     def add(self, other: Repeats, weight: float = 1.0) -> Repeats:
         """The sums of both, the other with a weight, which may be negative; never below 0."""
-        return Repeats(*(max(a + weight * b, 0.0) for a, b in zip(self, other, strict=True)))
+        one, two, three, four = self
+        squares, repeats, error_squares, firsts = other
+        return Repeats(
+            max(one + weight * squares, 0.0),
+            max(two + weight * repeats, 0.0),
+            max(three + weight * error_squares, 0.0),
+            max(four + weight * firsts, 0.0),
+        )
 
     @classmethod
     def of_reward(
