@@ -357,3 +357,25 @@ def test_so_are_those_beside_a_schema_whose_fields_may_be_missing(name):
     bandit.fit(frame, task="user", reward="reward", weight="count")
     missing = [bandit.task(id).evidence.gram[1, 1] for id in "12"]
     assert missing[0] != missing[1]
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_fit_of_rewards_without_noise_can_be_read_again(seed, tmp_path):
+    """All tasks are alike, so that no direction is left in which they differ."""
+    rng = np.random.default_rng(seed)
+    schema = hs.Schema(
+        context={"device": hs.category("phone", "desktop")},
+        action={"price": hs.number(), "brand": hs.category(buckets=4)},
+        crosses=[("device", "price")],
+    )
+    rows = {
+        "user": rng.integers(0, 30, 900),
+        "device": rng.choice(["phone", "desktop"], 900),
+        "price": rng.gamma(3.0, 5.0, 900),
+        "brand": rng.choice(["x", "y", "z"], 900),
+    }
+    rows["spent"] = 0.1 * rows["price"] * (rows["device"] == "phone")
+    bandit = hs.Bandit(schema, seed=0).fit(rows, task="user", reward="spent")
+    bandit.save(tmp_path / "fitted.headstart")
+    again = hs.load(tmp_path / "fitted.headstart")
+    np.testing.assert_array_equal(again.prior.mean, bandit.prior.mean)

@@ -74,6 +74,7 @@ from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import noise_variances
 from headstart.transfer.empirical_bayes.low_rank.mean import mean_step
 from headstart.transfer.empirical_bayes.low_rank.population import (
+    MAX_RELEVANCE,
     MIN_RESIDUAL_SHARE,
     LowRank,
     column_variances,
@@ -194,9 +195,10 @@ def orthogonal_columns(
         keep = (signal >= MIN_SIGNAL) & (square >= MIN_COLUMN_SHARE * square.max(-1, keepdims=True))
         keep = keep | (xp.arange(rank) == 0)
         w, active = w * keep[..., None, :], active & keep
+    alpha = xp.asarray(low.residual)[..., None] * relevance(w, uncertainty, active)
     return low.replace(
         loadings=w,
-        relevance=xp.asarray(low.residual)[..., None] * relevance(w, uncertainty, active),
+        relevance=xp.minimum(alpha, MAX_RELEVANCE),
         signal=xp.minimum(signal, MAX_SIGNAL),
     )
 

@@ -18,6 +18,7 @@ from headstart.small_matrices import eigh
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 
 MAX_RANK = 16  # columns of W, at most
+MAX_RELEVANCE = 1e80  # of a column that is all but 0: a state with more could not be read again
 MIN_RESIDUAL_SHARE = 1e-6  # the least σ², as a share of the largest variance
 RESIDUAL_START = 0.1  # σ² to start from, as a share of the usual variance outside W
 TASKS_PER_DIRECTION = 2.0  # at least
@@ -139,10 +140,11 @@ class LowRank(Record):
 
     def with_residual(self, residual: Array, **changes: Any) -> LowRank:
         """Other fields and another σ², of which the relevance and the information are multiples."""
-        ratio = residual / array_namespace(residual).asarray(self.residual)
+        xp = array_namespace(residual)
+        ratio = residual / xp.asarray(self.residual)
         return self.replace(
             residual=float_if_scalar(residual),
-            relevance=ratio[..., None] * self.relevance,
+            relevance=xp.minimum(ratio[..., None] * self.relevance, MAX_RELEVANCE),
             information=ratio[..., None, None] * self.information,
             **changes,
         )
@@ -196,7 +198,11 @@ def start_low_rank(fit: Fit, tasks: Any, scale: Array | None = None) -> LowRank:
         mean=fit.mean,
         loadings=vectors[..., :rank] * xp.sqrt(top * used)[..., None, :],
         residual=float_if_scalar(residual),
-        relevance=xp.where(used, dim * residual[..., None] / xp.maximum(top, 1e-300), 0.0),
+        relevance=xp.where(
+            used & (top > 0.0),
+            xp.minimum(dim * residual[..., None] / xp.maximum(top, 1e-300), MAX_RELEVANCE),
+            0.0,
+        ),
     )
 
 
