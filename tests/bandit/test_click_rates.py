@@ -1,4 +1,4 @@
-"""Rates that a fit of rare clicks predicts: those of its rows."""
+"""Rates that are predicted where clicks are rare: of a fit's rows, and of the population."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,10 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 import headstart as hs
+from headstart.lab.engine import EpisodeBatch, PolicyRun
+from headstart.lab.policies import Policy
+from headstart.model.logistic import expected_probability
+from headstart.worlds.clicks import Clicks
 
 TASKS, ROUNDS = 60, 60
 
@@ -49,3 +53,37 @@ def test_the_average_prediction_of_a_fit_is_the_rate_of_its_rows(rate, sizes):
     clicks = np.bincount(frame["user"], frame["click"], TASKS)
     assert (clicks == 0).any() == (rate < 0.1)
     assert predicted == pytest.approx(expected, rel=0.05)
+
+
+def test_a_prior_learned_from_choices_predicts_the_rate_of_the_population():
+    """Clicks at 1 %: rates were too high by a quarter."""
+    world, dim, tasks, rounds, seeds = Clicks(6, 2, 4, base_rate=0.01), 7, 60, 100, range(12)
+    populations = [world.population(seed) for seed in seeds]
+    policy = Policy("clicks", hs.EmpiricalBayes(), hs.UCB(), intercept=True, reward="binary")
+    run = PolicyRun(policy, populations, seeds)
+    for task in range(tasks):
+        episodes = [population.episode(task, rounds) for population in populations]
+        run.play_task(EpisodeBatch(episodes), task == 0, None, np.array([rounds]))
+    prior = run.player.transfer.prior(run.state)
+    rows = np.c_[np.random.default_rng(0).standard_normal((2000, dim - 1)), np.ones(2000)]
+
+    def rate(mean, covariance):
+        width = np.sqrt(((rows @ covariance) * rows).sum(1))
+        return expected_probability(rows @ mean, width).mean()
+
+    ratios = []
+    for seed, population in enumerate(populations):
+        covariance = np.diag(np.full(dim, world.level**2))
+        covariance[:-1, :-1] = population.covariance
+        expected = rate(np.append(population.mean, population.intercept), covariance)
+        ratios.append(rate(prior.mean[seed], prior.covariance[seed]) / expected)
+    assert 0.9 < np.mean(ratios) < 1.1
+
+
+def test_the_mean_intercept_of_clicks_is_never_shrunk(tmp_path):
+    bandit = hs.Bandit(2, reward="binary", seed=0)
+    bandit.save(tmp_path / "bandit")
+    loaded = hs.load(tmp_path / "bandit", transfer=hs.EmpiricalBayes(decay_tasks=50))
+    assert bandit.transfer.free_intercept
+    assert loaded.transfer.free_intercept
+    assert not hs.Bandit(2).transfer.free_intercept

@@ -63,6 +63,17 @@ def test_the_prior_is_that_of_the_same_rows_in_memory(frame, logs):
     assert (fitted.tasks, fitted.rows, fitted.reward) == (60, 2400, "binary")
 
 
+def test_one_value_far_out_costs_its_feature_nothing(frame, tmp_path):
+    """Its coefficient was nearly 0 for all tasks."""
+    rows = {name: column.copy() for name, column in frame.items() if name != "weight"}
+    rows["x0"][7] = 1e4
+    pq.write_table(pa.table(rows), tmp_path / "log.parquet")
+    fitted = fit(Logs(tmp_path / "log.parquet", Columns("user", "click", "x*")), reward="binary")
+    np.testing.assert_allclose(fitted.prior.mean * (1, 1000, 1), TRUTH, atol=0.35)
+    bandit = hs.Bandit(2, reward="binary", seed=0).fit(rows, task="user", reward="click")
+    np.testing.assert_allclose(fitted.bandit().prior.mean, bandit.prior.mean, rtol=1e-9)
+
+
 def test_tasks_are_expanded_some_at_a_time_however_much_memory_there_is(logs, monkeypatch):
     opened, shares = Logs(logs, Columns("user", "click", "x*")), []
     want = fit(opened, reward="binary").prior

@@ -54,14 +54,23 @@ def test_the_mode_is_found_however_large_contexts_are(mean, variance):
     assert abs(error) <= 4e-9 * (1.0 + abs(mode)) * bend + 1e-14 * abs(mean)
 
 
+def gaussian_mean(function, mean, variance):
+    """The mean of a function of e ~ N(mean, variance)."""
+    spread = np.sqrt(variance)
+    density = lambda z: np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)  # noqa: E731
+    return quad(lambda z: density(z) * function(mean + spread * z), -12.0, 12.0)[0]
+
+
 def dense_steps(prior, contexts, clicks):
     """Mean and covariance after rewards, one by one, with dense matrices and Brent's method."""
     mean, covariance = prior.mean.copy(), prior.covariance.copy()
     for x, r in zip(contexts, clicks, strict=True):
         mode = brent_mode(float(x @ mean), float(x @ covariance @ x), int(r))
-        curvature = max(expit(mode) * expit(-mode), 1e-6)
-        spread = min(1.0 / (curvature + 1.0 / (x @ covariance @ x)), 1.0)
-        chance = expit(mode) + spread / 2 * expit(mode) * expit(-mode) * (1 - 2 * expit(mode))
+        spread = 1.0 / (expit(mode) * expit(-mode) + 1.0 / (x @ covariance @ x))
+        chance = gaussian_mean(expit, mode, min(spread, 2.0))
+        curvature = gaussian_mean(lambda e: expit(e) * expit(-e), mode, min(spread, 1.0))
+        miss = 1.0 - chance if r else chance
+        curvature = max(curvature, miss**2 / (-2.0 * np.log(1.0 - miss)))
         target = mode + (r - chance) / curvature
         gain = covariance @ x / (1.0 / curvature + x @ covariance @ x)
         mean = mean + gain * (target - x @ mean)
@@ -91,11 +100,11 @@ def test_beliefs_and_evidence_are_those_of_dense_steps():
     prior = hs.Prior.gaussian([0.2, 0.0, -1.0], np.diag([1.0, 2.0, 4.0]))
     belief, evidence = sequence(prior, contexts, clicks)
     mean, covariance = dense_steps(prior, contexts, clicks)
-    np.testing.assert_allclose(belief.mean, mean, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(belief.covariance, covariance, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(belief.mean, mean, rtol=1e-4)
+    np.testing.assert_allclose(belief.covariance, covariance, rtol=1e-3, atol=1e-5)
     again = prior.belief(evidence)
-    np.testing.assert_allclose(again.mean, mean, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(again.covariance, covariance, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(again.mean, belief.mean, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(again.covariance, belief.covariance, rtol=1e-7, atol=1e-9)
     assert evidence.rounds == 80
 
 

@@ -106,9 +106,7 @@ class BanditState:
             ledger = self.ledger.copy()
             ledger.set_items(items)
             ledger.entries.add_tasks(tasks or ())
-            ledger.prior_state.start_from(
-                fit, is_base=tasks is None, free_intercept=ledger.rewards.needs_belief
-            )
+            ledger.prior_state.start_from(fit, is_base=tasks is None)
             sizes = UsualSizes.of_fit(features, fit.pooled)
             reader = ContextReader(features, sizes, encoder=self.reader.encoder)
             ledger.set_usual_sizes(reader.usual_sizes)

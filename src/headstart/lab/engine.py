@@ -175,10 +175,12 @@ class PolicyRun:
         self, policy: Policy, populations: Sequence[Population], seeds: Sequence[int]
     ) -> None:
         dim, noise = populations[0].dim, populations[0].noise
+        rewards = reward_model(policy.reward, False)
         transfer = policy.transfer.with_constant(policy.intercept)
+        if rewards.needs_belief:
+            transfer = transfer.with_free_intercept()
         if not transfer.batched:
             transfer = PerSeed(transfer)
-        rewards = reward_model(policy.reward, False)
         known_noise = rewards.fixed_noise or (noise if policy.knows_noise else None)
         rng, form = SeedGenerators(seeds, policy.name), policy.rule.loop_form()
         self.player = Player(

@@ -76,6 +76,7 @@ class Ledger:
         self.half_life = None if half_life is None else checks.positive("half_life", half_life)
         self.decay = 1.0 if self.half_life is None else 0.5 ** (1.0 / self.half_life)
         self.choice_window = checks.integer("choice_window", choice_window, 1)
+        transfer = transfer.with_free_intercept() if rewards.needs_belief else transfer
         self.entries = TaskEntries(features.dim, keeps_forced=transfer.keeps_forced)
         self.cache = BeliefCache(self.entries, checks.integer("cache_size", cache_size, 1))
         self.changes = Changes()

@@ -100,16 +100,14 @@ class PriorState:
         for name, value in fields.items():
             setattr(self, name, value)
 
-    def start_from(self, fit: StartingFit, *, is_base: bool, free_intercept: bool) -> None:
+    def start_from(self, fit: StartingFit, *, is_base: bool) -> None:
         """Start from a fit, before any call.
 
         It is of tasks that the bandit does not have (``is_base``), or of all that it has, which are
-        then closed. With ``free_intercept``, as a fit of log-odds is, later fits are like this one.
+        then closed.
         """
         self.base, self.state = fit if is_base else None, fit.state
         self.closed = dict.fromkeys(self.entries)
-        if free_intercept:
-            self.transfer = self.transfer.with_free_intercept()
 
     def first_state(self) -> Any:
         """The state without any task of the bandit."""

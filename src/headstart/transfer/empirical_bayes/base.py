@@ -68,8 +68,8 @@ class StandardizedTransfer(Transfer):
         Whether the last feature is 1 in every context. A :class:`~headstart.Bandit` with an
         intercept sets this.
     free_intercept : bool, default False
-        Whether the population's mean intercept is not shrunk with the other coefficients. Fits of
-        rewards of 0 and 1 set this.
+        Whether the population's mean intercept is not shrunk with the other coefficients. A
+        :class:`~headstart.Bandit` with rewards of 0 and 1 sets this, and so do fits of them.
     """
 
     units: str = dataclasses.field(default="free", kw_only=True)

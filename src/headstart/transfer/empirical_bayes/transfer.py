@@ -90,8 +90,9 @@ class EmpiricalBayes(StandardizedTransfer):
         Whether the last feature is 1 in every context. A :class:`~headstart.Bandit` with an
         intercept sets this.
     free_intercept : bool, default False
-        Whether the population's mean intercept is not shrunk with the other coefficients. Fits of
-        rewards of 0 and 1 set this: the log-odds of rare clicks are far from 0.
+        Whether the population's mean intercept is not shrunk with the other coefficients. A
+        :class:`~headstart.Bandit` with rewards of 0 and 1 sets this: log-odds of rare clicks are
+        far from 0.
 
     Examples
     --------
