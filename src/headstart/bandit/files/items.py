@@ -39,8 +39,8 @@ def columns_of(dim: int) -> dict[str, Column]:
         "sums": Column("item"),
         "precisions": Column("item", matrix),
         "moments": Column("item", vector),
-        "totals": Column("bandit", (7,)),
-        "task_totals": Column("task", (7,)),
+        "totals": Column("bandit", (9,)),
+        "task_totals": Column("task", (9,)),
         "offer_items": Column("offer", dtype=np.int64),
         "offer_counts": Column("offer", dtype=np.int64),
         "pair_items": Column("pair", dtype=np.int64),
@@ -234,7 +234,7 @@ def check_arrays(parts: Arrays, lengths: dict[str, int], dim: int) -> None:
             raise InputError(f"items.{name} must be above 0; got less")
     if (parts["pair_numbers"][:, [0, 2, 4]] < 0).any():
         raise InputError("items.pair_numbers must be counts and weights of 0 or more; got less")
-    if (parts["totals"][:, [0, 3, 4, 5, 6]] < 0).any():
+    if (parts["totals"][:, [0, *range(3, 9)]] < 0).any():
         raise InputError("items.totals must be counts and squares of 0 or more; got less")
     try:
         np.linalg.cholesky(parts["precisions"])

@@ -20,19 +20,18 @@ from headstart.bandit.ledger.changes import Step
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
 from headstart.features.items.offers import Offers
+from headstart.features.items.own import OwnColumn
 from headstart.features.items.repeats import Repeats, effective_count, first_error, own_share
 from headstart.features.items.table import (
     COLUMN_NAMES,
     MIN_COUNT,
-    VALUE_UNIT,
+    OWN,
     ItemTable,
     ItemUpdate,
     RewardSums,
 )
 from headstart.features.items.vectors import RANK, Loading
-from headstart.features.schema.encoder import Encoder
 from headstart.features.schema.rows import item_key
-from headstart.features.transformer import AnyEncoder
 from headstart.model.base import BaseBelief
 from headstart.records import Array
 
@@ -112,6 +111,7 @@ class ItemLedger:
         self.features = features
         self.action_columns = action_columns
         self.first_column = features.context_dim - len(COLUMN_NAMES)
+        self.own = OwnColumn(self.first_column + OWN, not rewards.needs_belief)
         self.vector_columns = slice(features.context_dim - RANK, features.context_dim)
 
     def copy(self) -> ItemLedger:
@@ -180,8 +180,8 @@ class ItemLedger:
         own = own_share(counts, self.table.totals.repeats.rho)
         rest = 1.0 - own
         columns[:, 0] *= rest
-        columns[:, 0] += own * self.own_values(task, sums / np.maximum(counts, 1.0))
         columns[:, 2:] *= rest[:, None]
+        columns[:, OWN] = own * (sums / np.maximum(counts, 1.0) - self.own_level(task))
         fields *= rest[:, None]
 
     def add_offer(self, name: str, labels: Sequence[Any], allowed: Any = None) -> list[Step]:
@@ -207,12 +207,9 @@ class ItemLedger:
             steps.append((own.put, *own.after(keys)))
         return [*steps, (setattr, self, "waiting", [])]
 
-    def own_values(self, task: TaskItems, means: Array) -> Array:
-        """Mean rewards of items in a task above that of the task, in units of q."""
-        totals = self.table.totals
-        own = (task.totals.total + totals.mean) / (task.totals.rewards + 1.0)
-        deviation = totals.deviation
-        return (means - own) / (VALUE_UNIT * deviation) if deviation else np.zeros_like(means)
+    def own_level(self, task: TaskItems) -> float:
+        """m₀, the mean reward of a task, shrunken towards that of all rewards."""
+        return (task.totals.total + self.table.totals.mean) / (task.totals.rewards + 1.0)
 
     def steps_to_learn(
         self,
@@ -223,17 +220,20 @@ class ItemLedger:
         *,
         weight: float = 1.0,
         is_encoded: bool = False,
-    ) -> list[Step]:
+    ) -> tuple[float, list[Step]]:
         """How to add a reward of an item in a task, which counts ``weight`` times.
 
-        The row is as the model sees it or, if ``is_encoded``, as the encoder gave it.
+        Also the number of first rewards that it is worth: the weight of its round, but where the
+        linear model is not one of rewards, whose noise is known. The row is as the model sees it
+        or, if ``is_encoded``, as the encoder gave it.
         """
         task = self.tasks.get(name) or TaskItems()
         table, pair = self.table, task.pairs.get(key, NO_REWARDS)
         all_weights, all_shares = table.count_and_sum(key)
         task_sums = task.totals.rewards, task.totals.total
         error = first_error(reward, (all_weights, all_shares), task_sums, table.totals.mean)
-        repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error, weight)
+        before, is_rough = pair[:2], all_weights < 1.0
+        repeats = Repeats.of_reward(*before, reward, error, weight, is_rough=is_rough)
         increment = RewardSums(weight, weight * reward, weight * reward**2, repeats)
         totals, own = table.totals.add(increment), task.totals.add(increment)
         count, total = pair.rewards + weight, pair.total + weight * reward
@@ -241,9 +241,13 @@ class ItemLedger:
         share, gain = effective * total / count, max(effective - pair.weight, 0.0)
         update = ItemUpdate(all_weights + effective - pair.weight, all_shares + share - pair.share)
         encoded_row = row if is_encoded else self.features.original_row(row)
+        target = reward
+        if self.own.known and encoded_row[self.own.at]:
+            target, encoded_row = reward - float(encoded_row[self.own.at]), encoded_row.copy()
+            encoded_row[self.own.at] = 0.0
         sums = count, total, effective, share
         if task.loading is not None:
-            more = self.contribution(task.loading, encoded_row, reward, gain)
+            more = self.contribution(task.loading, encoded_row, target, gain)
             precision, moment = table.precision_and_moment(key)
             update = update._replace(precision=precision + more[0], moment=moment + more[1])
             new_pair = Pair(
@@ -253,16 +257,16 @@ class ItemLedger:
                 more[1] if pair.moment is None else pair.moment + more[1],
             )
         else:
-            before = 0.0 if pair.pending_row is None else pair.pending_row
+            pending_row = 0.0 if pair.pending_row is None else pair.pending_row
             new_pair = Pair(
                 *sums,
                 pair.pending_weight + gain,
-                pair.pending_total + gain * reward,
-                before + gain * encoded_row,
+                pair.pending_total + gain * target,
+                pending_row + gain * encoded_row,
                 pair.precision,
                 pair.moment,
             )
-        return [
+        return gain if self.own.known else weight, [
             *self.steps_to_count(),
             (self.tasks.setdefault, name, task),
             (task.pairs.__setitem__, key, new_pair),
@@ -356,13 +360,14 @@ class ItemLedger:
         table: Array,
         *,
         write: bool = True,
-    ) -> None:
+    ) -> Array:
         """Learn from logged rounds, in their order, and write what was known before each.
 
         Without ``write``, rows are taken as they are. A round counts as often as its weight says,
-        but as one offer; one of weight 0 is left out. Only for a copy that is not in use yet: an
-        interrupt leaves it incomplete.
+        but as one offer; one of weight 0 is left out. Returned are the weights with which rounds
+        are evidence. Only for a copy that is not in use yet: an interrupt leaves it incomplete.
         """
+        worth = weights.copy()
         for at, (name, label, row) in enumerate(zip(names, labels, table, strict=True)):
             if write:
                 self.write(name, [label], row[None])
@@ -371,11 +376,12 @@ class ItemLedger:
             self.add_offer(name, [label])
             reward = float(rewards[at])
             padded = np.append(row, 1.0) if self.features.intercept else row
-            steps = self.steps_to_learn(
+            worth[at], steps = self.steps_to_learn(
                 name, item_key(label), padded, reward, weight=float(weights[at]), is_encoded=True
             )
             for function, *arguments in steps:
                 function(*arguments)
+        return worth
 
     def loading(self, belief: BaseBelief) -> Loading:
         """How a task weighs vectors, for rows as they are encoded."""
@@ -389,12 +395,3 @@ class ItemLedger:
             change = self.features.coefficient_matrix()
             mean, cross = change @ mean, (change[columns, columns] @ cross) @ change.T
         return Loading(mean, cross, noise, columns)
-
-
-def new_items(
-    encoder: AnyEncoder | None, features: Features, rewards: RewardModel
-) -> ItemLedger | None:
-    """The ledger of items of a bandit, if its schema knows items by their ids."""
-    if not isinstance(encoder, Encoder) or not encoder.schema.identity:
-        return None
-    return ItemLedger(features, encoder.action_columns, rewards)

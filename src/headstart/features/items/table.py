@@ -7,9 +7,9 @@ rewards::
 
 how often it has been on offer (:mod:`~headstart.features.items.offers`), and the vector E. A new
 item has q = K = 0. Where the task has rewards of the item itself, with mean m and share s
-(:mod:`~headstart.features.items.repeats`), q becomes (1 − s) q + s (m − m₀)/(0.3 sd), m₀ being the
-task's mean reward, and the columns of the action's fields, of offers and of E are multiplied by
-1 − s.
+(:mod:`~headstart.features.items.repeats`), a column holds s (m − m₀), m₀ being the task's mean
+reward, and q and the columns of the action's fields, of offers and of E are multiplied by 1 − s.
+The coefficient of this column is 1; for clicks, it is learned.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ COLUMN_NAMES = (
     "id value",
     "id known",
     "id offered",
+    "id own",
     *(f"id vector {at + 1}" for at in range(RANK)),
 )
 VECTOR = len(COLUMN_NAMES) - RANK  # the first column of the vector
+OWN = VECTOR - 1  # the column of the task's own rewards
 PRIOR_COUNT = 5.0  # rewards of an average item that every item begins with
 MIN_COUNT = 1e-9  # rewards, up to which an item is not known
 VALUE_UNIT = 0.3  # of q, in standard deviations of rewards
