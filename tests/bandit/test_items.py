@@ -245,16 +245,129 @@ def test_rows_tell_a_task_of_items_that_it_meets_again(how):
     assert mean_square_error(bandit, effects, rows) < 0.15 * effects.var()
 
 
-def test_observed_rounds_are_those_of_choices_that_were_learned_from():
+@pytest.mark.parametrize("options", [{}, {"half_life": 10}])
+def test_observed_and_replayed_rounds_are_those_of_choices_that_were_learned_from(
+    tmp_path, options
+):
     _, rows = rounds_of_repeats()
-    rewards = rows["reward"]
-    one, other, items = learned_online(rows, rewards), hs.Bandit(IDS, seed=0), rows["id"]
-    for at, task in enumerate(rows["user"].tolist()):
-        other.task(task).observe({"id": items[at : at + 1]}, rewards[at : at + 1])
+    rewards, items = rows["reward"], rows["id"]
+    one, other = (hs.Bandit(IDS, seed=0, **options) for _ in range(2))
+    one.save(tmp_path / "bandit")
+    again = hs.load(tmp_path / "bandit")
+    with hs.Journal(tmp_path / "journal") as journal:
+        for at, task in enumerate(rows["user"].tolist()):
+            choice = one.task(task).choose(actions=[items[at]])
+            journal.append(choice, rewards[at])
+            one.learn(choice, rewards[at])
+            other.task(task).observe({"id": items[at : at + 1]}, rewards[at : at + 1])
+    assert again.replay(tmp_path / "journal").learned == 300
     for task in range(20):
-        np.testing.assert_allclose(
-            one.task(task).evidence.gram, other.task(task).evidence.gram, atol=1e-9
-        )
+        expected = one.task(task)
+        assert expected.rounds == other.task(task).rounds == again.task(task).rounds
+        for field in ("gram", "moment", "rounds", "squares"):
+            values = [getattr(each.task(task).evidence, field) for each in (one, other, again)]
+            np.testing.assert_allclose(values[1], values[0], atol=1e-9)
+            np.testing.assert_allclose(values[2], values[0], atol=1e-9)
+
+
+def replayed_ratings(seed, replayed=True, **options):
+    """The regret of a bandit, of item means and of random choices in late tasks; and R.
+
+    A task is short and has the same few items on offer again and again, in rows of many columns.
+    An item has one reward in it, or one with new noise each time.
+    """
+    rng = np.random.default_rng(seed)
+    groups = [f"group {number}" for number in range(24)]
+    quality, group = rng.normal(size=60), rng.integers(0, 24, 60)
+    schema = hs.Schema(action={"group": hs.category(*groups)}, identity=True)
+    bandit, regrets = hs.Bandit(schema, seed=0, **options), []
+    counts, sums = np.zeros(60), np.zeros(60)
+    for task in range(40):
+        rated = rng.choice(60, 12, replace=False)
+        own, noise = (1.2, 0.0) if replayed else (0.6, 0.6 * 3**0.5)
+        ratings = dict(zip(rated.tolist(), quality[rated] + own * rng.normal(size=12), strict=True))
+        for _ in range(12):
+            offered = rng.choice(rated, 5, replace=False).tolist()
+            errors = noise * rng.normal(size=5)
+            values = np.array([ratings[item] for item in offered])
+            actions = [{"id": item, "group": groups[group[item]]} for item in offered]
+            choice = bandit.task(task).choose(actions=actions)
+            bandit.learn(choice, values[choice.arm] + errors[choice.arm])
+            best = int((sums[offered] / (counts[offered] + 5)).argmax())
+            counts[offered[best]] += 1
+            sums[offered[best]] += values[best] + errors[best]
+            regrets.append(values.max() - [values[choice.arm], values[best], values.mean()])
+        bandit.task(task).close()
+    return *np.mean(regrets[200:], axis=0), bandit.report().noise
+
+
+def test_replayed_ratings_say_nothing_of_the_noise():
+    """Rewards that are the same when a task meets their item again would leave R = 0."""
+    found = np.array([replayed_ratings(seed) for seed in (10, 11)])
+    assert ((found[:, 3] > 1.0) & (found[:, 3] < 1.5)).all()  # it is 1.2
+    regret, by_means, at_random, _ = found.mean(0)
+    assert regret < 0.9 * by_means < 0.6 * at_random
+    assert regret < 1.15 * np.mean([replayed_ratings(seed, noise=1.2)[0] for seed in (10, 11)])
+
+
+def test_the_noise_is_that_of_first_rewards_where_repeats_are_noisy():
+    assert 1.0 < replayed_ratings(12, replayed=False)[-1] < 1.5  # it is 1.2
+
+
+def test_a_task_that_meets_one_item_again_and_again_counts_its_information():
+    bandit, rng = hs.Bandit(IDS, seed=0, noise=1.0), np.random.default_rng(0)
+    for task in range(30):
+        effects = rng.normal(size=8)
+        for item in rng.permutation(np.repeat(np.arange(8), 2)).tolist():
+            reward = effects[item] + 0.5 * rng.normal()
+            bandit.learn(bandit.task(task).choose(actions=[item]), reward)
+    rho = 0.8  # of these effects
+    task = bandit.task("new")
+    for count in range(1, 30):
+        for item, effect in ((3, 1.0), (5, -1.0)):
+            bandit.learn(task.choose(actions=[item]), effect + 0.5 * float(rng.normal()))
+        assert task.evidence.rounds == pytest.approx(2 * effective_count(count, rho), rel=0.15)
+    assert task.rounds == 58
+    evidence, belief = task.evidence, task.belief
+    expected = belief.prior.belief(evidence)
+    assert belief.rounds == pytest.approx(evidence.rounds)
+    at = bandit.feature_names.index("id own")
+    assert not evidence.gram[at].any()
+    np.testing.assert_allclose(np.delete(belief.mean, at), np.delete(expected.mean, at), atol=1e-9)
+
+
+@pytest.mark.parametrize("transfer", [None, hs.Mixture(), hs.Independent()])
+def test_own_rewards_have_a_coefficient_of_one(transfer):
+    bandit, rng = hs.Bandit(SHOP, transfer, seed=0), np.random.default_rng(0)
+    for task in range(6):
+        for at in range(20):
+            actions = [{"id": item, "price": float(item)} for item in range(5)]
+            choice = bandit.task(task).choose(actions=actions[at % 5 :])
+            bandit.learn(choice, 10.0 * float(VALUES[choice.action] + 0.1 * rng.normal()))
+        if task % 2:
+            bandit.task(task).close()
+    at = bandit.feature_names.index("id own")
+    for task in range(6):
+        belief = bandit.task(task).belief
+        one = np.eye(belief.dim)[at][None]
+        assert belief.predict(one)[0] == pytest.approx(1.0)
+        assert belief.width(one)[0] * belief.noise == pytest.approx(0.0, abs=1e-9)
+    table = bandit.task(0).encode(actions=actions).table
+    plain = table.copy()
+    plain[:, at] = 0.0
+    difference = (
+        bandit.task(0).predict(bandit.task(0).encode(actions=actions)._replace(table=plain)).mean
+    )
+    found = bandit.task(0).predict(bandit.task(0).encode(actions=actions)).mean
+    np.testing.assert_allclose(found - difference, table[:, at], atol=1e-9)
+
+
+def test_the_first_tasks_find_out_that_ratings_are_replayed():
+    bandit, rng = hs.Bandit(IDS, seed=0), np.random.default_rng(0)
+    effects = rng.normal(size=6)
+    for item in [0, 1, 2, 3, 4, 5] * 8:
+        bandit.learn(bandit.task("a").choose(actions=[item]), float(effects[item]))
+    assert bandit.task("a").evidence.rounds < 24
 
 
 GOODS = hs.Schema(
@@ -488,7 +601,7 @@ def test_a_late_reward_counts_as_one_in_time():
     run(never, tasks=5)
     learned = sorted({item for items in offers for item in items})
     for bandit in (early, late):  # vectors too, each by what the task knew when it was closed
-        assert (known(bandit)[learned, 3:] != known(never)[learned, 3:]).all()
+        assert (known(bandit)[learned, 4:] != known(never)[learned, 4:]).all()
 
 
 def test_vectors_learn_the_expected_least_squares():

@@ -408,39 +408,6 @@ def test_a_noise_at_its_lower_bound_is_noted(shared_plane, world, play):
     assert "lower bound" not in given.report().note
 
 
-def test_replayed_ratings_are_noted_and_the_noise_can_be_stated():
-    """Items with one fixed reward in each task, met several times in short tasks: the ratings of
-    a table, replayed with replacement.
-    """
-    rng = np.random.default_rng(0)
-    groups = [f"group {number}" for number in range(12)]
-    quality, group = rng.normal(size=60), rng.integers(0, 12, 60)
-    schema = hs.Schema(action={"group": hs.category(*groups)}, identity=True)
-
-    def play_tasks(**options):
-        rng, bandit, regret = np.random.default_rng(1), hs.Bandit(schema, seed=0, **options), []
-        at_random = []
-        for id in range(30):
-            rated = rng.choice(60, 12, replace=False)
-            ratings = dict(zip(rated, quality[rated] + 1.5 * rng.normal(size=12), strict=True))
-            for _ in range(12):
-                offered = rng.choice(rated, 5, replace=False)
-                actions = [{"id": int(at), "group": groups[group[at]]} for at in offered]
-                choice = bandit.task(id).choose(actions=actions)
-                bandit.learn(choice, ratings[choice.action])
-                values = [ratings[at] for at in offered]
-                regret.append(max(values) - ratings[choice.action])
-                at_random.append(max(values) - np.mean(values))
-            bandit.task(id).close()
-        return bandit.report(), np.mean(regret[120:]) / np.mean(at_random[120:])
-
-    report, _ = play_tasks()
-    assert ("lower bound" in report.note) == (report.noise < 0.004)
-    stated, share = play_tasks(noise=1.5)
-    assert "lower bound" not in stated.note
-    assert share < 0.75
-
-
 @pytest.mark.parametrize("fitted", [True, False])
 @pytest.mark.parametrize("scale", [1.0, 1e-6])
 def test_amounts_that_follow_the_size_of_the_task_are_told(fitted, scale):

@@ -60,12 +60,10 @@ class RewardModel:
         """The same of an array of finite numbers. It is its own inverse."""
         return self.sign * rewards
 
-    def linearize(
-        self, belief: BaseBelief, x: Array, r: Any, weight: float = 1.0
-    ) -> tuple[Array, Any]:
+    def linearize(self, belief: Any, x: Array, r: Any, weight: float = 1.0) -> tuple[Array, Any]:
         """The round of the linear model that stands for a context and a reward as read.
 
-        A ``weight`` of w counts the reward w times.
+        A ``weight`` of w counts the reward w times. The belief matters if :attr:`needs_belief`.
         """
         root = math.sqrt(weight)
         return root * x, root * r
@@ -160,9 +158,7 @@ class Binary(RewardModel):
             raise checks.refuse("rewards", WANT_BINARY, float(rewards[other][0]))
         return 1.0 - rewards if self.minimize else rewards
 
-    def linearize(
-        self, belief: BaseBelief, x: Array, r: Any, weight: float = 1.0
-    ) -> tuple[Array, Any]:
+    def linearize(self, belief: Any, x: Array, r: Any, weight: float = 1.0) -> tuple[Array, Any]:
         """One Gaussian observation of the log-odds."""
         return linearize(belief, x, r, weight)
 

@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headstart.bandit.ledger.items import ItemLedger, new_items
+from headstart.bandit.ledger.items import ItemLedger
+from headstart.bandit.ledger.optional_items import new_items
 from headstart.bandit.offline import fitting
 from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks, no_progress
 from headstart.bandit.offline.fitting import OneTask, TaskRows
@@ -222,7 +223,7 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress) -> Fitted:
     plan.check_room(len(names), dim)
     progress("fitting", 1.0, 1.0)
     fields = Features(logs.dim, intercept=logs.intercept).transform(rows.table)
-    given = weighted_sums(*rounds_of_means(fields, rows.rewards, rows.counts), rows.weights)[0]
+    given = weighted_sums(*rounds_of_means(fields, rows.rewards, rows.counts), rows.weights)
     notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
     if logs.columns.timestamp is None:
         notes.append(
@@ -262,9 +263,12 @@ def learn_items(
     items = new_items(encoder, features, model)
     assert items is not None
     table = np.hstack([rows.table, np.zeros((len(rows.table), len(COLUMN_NAMES)))])
-    items.learn_rows(rows.tasks.tolist(), rows.rewards, rows.weights, rows.items.tolist(), table)
+    weights = items.learn_rows(
+        rows.tasks.tolist(), rows.rewards, rows.weights, rows.items.tolist(), table
+    )
     contexts = features.transform(table)
-    known = TaskRows(rows.tasks, contexts, rows.rewards, rows.weights, encoder.feature_names)
+    contexts, rewards = items.own.subtract(features, contexts, rows.rewards)
+    known = TaskRows(rows.tasks, contexts, rewards, weights, encoder.feature_names)
     known = known.as_means(rows.counts)
     fit, ids = fitting.fit_task_rows(
         transfer, noise, model, known, 1.0, intercept, standardize, progress

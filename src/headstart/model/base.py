@@ -163,6 +163,13 @@ class BaseBelief(Record, ABC):
         """The same belief with another number of rewards."""
         return self.replace(rounds=rounds)
 
+    def with_known(self, at: int, value: float) -> Self:
+        """The belief with a coefficient that is known, and of which no round has told anything.
+
+        A belief that does not define this keeps the coefficient that its prior has.
+        """
+        return self
+
     def split_prior(self) -> tuple[Self, Any]:
         """The belief without its prior, which many tasks may share, and the prior."""
         return self.replace(prior=None), self.prior

@@ -199,6 +199,12 @@ class Belief(BaseBelief):
         """The same belief at the noise ratio of ``before``."""
         return self.replace(noise_ratio=before.noise_ratio)
 
+    def with_known(self, at: int, value: float) -> Self:
+        """With one coefficient that is known: its row of F is zero, and stays so."""
+        mean, root = self.mean.copy(), self.root.copy()
+        mean[..., at], root[..., at, :] = value, 0.0
+        return self.replace(mean=mean, root=root)
+
     def update(self, x: Array, r: Any) -> Self:
         """The belief after one more round: the square-root update, O(d²).
 

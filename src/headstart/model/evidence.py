@@ -151,15 +151,20 @@ class Evidence(Record):
         forced = checks.flag("forced", forced)
         return self.add_unchecked(x, r if self.batch else float(r), forced)
 
-    def add_unchecked(self, x: Array, r: Any, forced: bool = False) -> Evidence:
-        """:meth:`add` for arguments that were checked already."""
+    def add_unchecked(
+        self, x: Array, r: Any, forced: bool = False, rounds: float = 1.0
+    ) -> Evidence:
+        """:meth:`add` for arguments that were checked already.
+
+        It counts as ``rounds``, which is not 1 if it was multiplied by the root of a weight.
+        """
         part = self.forced
         if part is not None and forced:
-            part = part.add_unchecked(x, r)
+            part = part.add_unchecked(x, r, rounds=rounds)
         return Evidence.unchecked(
             self.gram + x[..., :, None] * x[..., None, :],
             self.moment + (r[..., None] * x if self.batch else r * x),
-            self.rounds + 1.0,
+            self.rounds + rounds,
             self.squares + r * r,
             part,
         )

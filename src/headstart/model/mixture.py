@@ -180,6 +180,10 @@ class MixtureBelief(Groups, BaseBelief):
         each = np.array(np.broadcast_to(np.asarray(rounds)[..., None], self.parts.batch))
         return self.replace(parts=self.parts.with_rounds(each))
 
+    def with_known(self, at: int, value: float) -> MixtureBelief:
+        """The same belief with one coefficient that is known."""
+        return self.replace(parts=self.parts.with_known(at, value))
+
     def split_prior(self) -> tuple[MixtureBelief, Prior]:
         """The belief without the priors of its groups, and these."""
         parts, prior = self.parts.split_prior()

@@ -23,7 +23,7 @@ from headstart.model.prior import MAX_ENTRY
 
 Arrays = dict[str, npt.NDArray[Any]]
 PAIR_NUMBERS = 6  # of a Pair, besides its arrays
-SUMS = 9  # of rewards, besides those of fields
+SUMS = 11  # of rewards, besides those of fields
 
 
 class Column(NamedTuple):
@@ -291,8 +291,8 @@ def table_of(ids: list[str], parts: Arrays) -> ItemTable:
 def totals_of(row: npt.NDArray[Any]) -> RewardSums:
     """The inverse of :func:`totals_row`."""
     numbers = row[:SUMS].tolist()
-    repeats = Repeats._make(numbers[3:7])
-    return RewardSums._make([*numbers[:3], repeats, *numbers[7:], row[SUMS:].copy()])
+    repeats = Repeats._make(numbers[3:9])
+    return RewardSums._make([*numbers[:3], repeats, *numbers[9:], row[SUMS:].copy()])
 
 
 def loadings_of(items: ItemLedger, parts: Arrays) -> Any:

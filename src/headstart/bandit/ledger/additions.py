@@ -8,6 +8,7 @@ from typing import Any
 from headstart.bandit.ledger.changes import Step
 from headstart.bandit.ledger.entries import MAX_REWARDS, CachedTask
 from headstart.bandit.ledger.ledger import Ledger
+from headstart.bandit.ledger.optional_items import with_known_coefficient
 from headstart.bandit.task_belief import refresh_count
 from headstart.errors import FileError, InputError
 from headstart.model.base import BaseBelief
@@ -89,6 +90,7 @@ def updated_belief(
     belief: BaseBelief = task.belief.prior.belief(evidence)
     if task.alone:
         belief = ledger.lone_task(ledger.prior_state).belief(belief, evidence)
+    belief = with_known_coefficient(ledger.items, belief)
     return belief if ledger.decay == 1.0 else belief.with_rounds(float(rewards))
 
 

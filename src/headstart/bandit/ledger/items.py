@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,19 +27,19 @@ from headstart.bandit.ledger.task_items import NO_REWARDS, Pair, TaskItems
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
 from headstart.features.items.influence import Settled, influence
+from headstart.features.items.own import OwnColumn
 from headstart.features.items.repeats import Repeats, effective_count, first_error, own_share
 from headstart.features.items.table import (
     COLUMN_NAMES,
     MIN_COUNT,
-    VALUE_UNIT,
+    OWN,
     ItemTable,
     ItemUpdate,
     RewardSums,
 )
 from headstart.features.items.vectors import RANK, Loading
-from headstart.features.schema.encoder import Columns, Encoder
+from headstart.features.schema.encoder import Columns
 from headstart.features.schema.rows import item_key
-from headstart.features.transformer import AnyEncoder
 from headstart.model.base import BaseBelief
 from headstart.records import Array
 
@@ -70,6 +69,7 @@ class ItemLedger:
         self.action_columns = action_columns
         self.first_column = features.context_dim - len(COLUMN_NAMES)
         self.field_count = len(np.arange(features.context_dim)[action_columns])
+        self.own = OwnColumn(self.first_column + OWN, not rewards.needs_belief)
         self.vector_columns = slice(features.context_dim - RANK, features.context_dim)
 
     def copy(self) -> ItemLedger:
@@ -142,8 +142,8 @@ class ItemLedger:
         own = own_share(counts, self.table.totals.repeats.rho)
         rest = 1.0 - own
         columns[:, 0] *= rest
-        columns[:, 0] += own * self.own_values(task, sums / np.maximum(counts, 1.0))
         columns[:, 2:] *= rest[:, None]
+        columns[:, OWN] = own * (sums / np.maximum(counts, 1.0) - self.own_level(task))
         fields = table[:, self.action_columns]
         table[:, self.action_columns] += own[:, None] * (self.own_fields(task) - fields)
 
@@ -178,15 +178,9 @@ class ItemLedger:
         sums = weight, weight * reward, weight * reward**2, repeats, change, float(change > 0.0)
         return RewardSums(*sums, weight * row[self.action_columns]), doubt
 
-    def own_values(self, task: TaskItems, means: Array) -> Array:
-        """Mean rewards of items in a task above that of the task, in units of q.
-
-        Of a task that varies more than others, in larger units as well.
-        """
-        totals = self.table.totals
-        own = (task.totals.total + totals.mean) / (task.totals.rewards + 1.0)
-        unit = VALUE_UNIT * totals.deviation / math.sqrt(task.influence)
-        return (means - own) / unit if unit else np.zeros_like(means)
+    def own_level(self, task: TaskItems) -> float:
+        """m₀, the mean reward of a task, shrunken towards that of all rewards."""
+        return (task.totals.total + self.table.totals.mean) / (task.totals.rewards + 1.0)
 
     def own_fields(self, task: TaskItems) -> Array | float:
         """The mean columns of actions that a task had rewards of, as m₀ of its rewards."""
@@ -202,16 +196,22 @@ class ItemLedger:
         *,
         weight: float = 1.0,
         is_encoded: bool = False,
-    ) -> list[Step]:
+    ) -> tuple[float, list[Step]]:
         """How to add a reward of an item in a task, which counts ``weight`` times.
 
-        The row is as the model sees it or, if ``is_encoded``, as the encoder gave it.
+        Also the number of first rewards that it is worth: the weight of its round, but where the
+        linear model is not one of rewards, whose noise is known. The row is as the model sees it
+        or, if ``is_encoded``, as the encoder gave it.
         """
         task = self.tasks.get(name) or TaskItems()
         table, pair = self.table, task.pairs.get(key, NO_REWARDS)
         task_sums = task.totals.rewards, task.totals.total
-        error = first_error(reward, table.count_and_sum(key), task_sums, table.totals.mean)
-        repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error, weight)
+        item_sums = table.count_and_sum(key)
+        error = first_error(reward, item_sums, task_sums, table.totals.mean)
+        is_rough = item_sums[0] < 1.0
+        repeats = Repeats.of_reward(
+            pair.rewards, pair.total, reward, error, weight, is_rough=is_rough
+        )
         encoded_row = row if is_encoded else self.features.original_row(row)
         increment, doubt = self.sums_of_reward(task, encoded_row, reward, weight, repeats)
         own = task.totals.add(increment)
@@ -225,14 +225,18 @@ class ItemLedger:
         count, total = pair.rewards + weight, pair.total + weight * reward
         effective = effective_count(count, totals.repeats.rho)
         share, gain = effective * total / count, max(effective - pair.weight, 0.0)
-        before = updates.pop(key, None) or table.count_and_sum(key)
+        before = updates.pop(key, None) or item_sums
         update = ItemUpdate(
             before[0] + ratio * (effective - pair.weight),
             before[1] + ratio * (share - pair.share),
         )
+        target = reward
+        if self.own.known and encoded_row[self.own.at]:
+            target, encoded_row = reward - float(encoded_row[self.own.at]), encoded_row.copy()
+            encoded_row[self.own.at] = 0.0
         sums = count, total, effective, share
         if task.loading is not None:
-            more = self.contribution(task.loading, encoded_row, reward, gain)
+            more = self.contribution(task.loading, encoded_row, target, gain)
             precision, moment = table.precision_and_moment(key)
             update = update._replace(precision=precision + more[0], moment=moment + more[1])
             new_pair = Pair(
@@ -246,12 +250,12 @@ class ItemLedger:
             new_pair = Pair(
                 *sums,
                 pair.pending_weight + gain,
-                pair.pending_total + gain * reward,
+                pair.pending_total + gain * target,
                 pending_row + gain * encoded_row,
                 pair.precision,
                 pair.moment,
             )
-        return [
+        return gain if self.own.known else weight, [
             *self.steps_to_count(),
             (self.tasks.setdefault, name, task),
             *((table.put, other, known) for other, known in updates.items()),
@@ -356,13 +360,14 @@ class ItemLedger:
         table: Array,
         *,
         write: bool = True,
-    ) -> None:
+    ) -> Array:
         """Learn from logged rounds, in their order, and write what was known before each.
 
         Without ``write``, rows are taken as they are. A round counts as often as its weight says,
-        but as one offer; one of weight 0 is left out. Only for a copy that is not in use yet: an
-        interrupt leaves it incomplete.
+        but as one offer; one of weight 0 is left out. Returned are the weights with which rounds
+        are evidence. Only for a copy that is not in use yet: an interrupt leaves it incomplete.
         """
+        worth = weights.copy()
         for at, (name, label, row) in enumerate(zip(names, labels, table, strict=True)):
             if write:
                 self.write(name, [label], row[None])
@@ -371,17 +376,9 @@ class ItemLedger:
             self.add_offer(name, [label])
             reward = float(rewards[at])
             padded = np.append(row, 1.0) if self.features.intercept else row
-            steps = self.steps_to_learn(
+            worth[at], steps = self.steps_to_learn(
                 name, item_key(label), padded, reward, weight=float(weights[at]), is_encoded=True
             )
             for function, *arguments in steps:
                 function(*arguments)
-
-
-def new_items(
-    encoder: AnyEncoder | None, features: Features, rewards: RewardModel
-) -> ItemLedger | None:
-    """The ledger of items of a bandit, if its schema knows items by their ids."""
-    if not isinstance(encoder, Encoder) or not encoder.schema.identity:
-        return None
-    return ItemLedger(features, encoder.action_columns, rewards)
+        return worth

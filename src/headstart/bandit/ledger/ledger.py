@@ -13,7 +13,8 @@ from headstart import checks
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes
 from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry
-from headstart.bandit.ledger.items import ItemLedger, new_items
+from headstart.bandit.ledger.items import ItemLedger
+from headstart.bandit.ledger.optional_items import item_round, new_items, with_known_coefficient
 from headstart.bandit.ledger.prior_state import PriorState, has_grown
 from headstart.bandit.ledger.rounds import task_after_round
 from headstart.bandit.rewards import RewardModel
@@ -163,6 +164,7 @@ class Ledger:
             belief = prior.belief(evidence if evidence.rounds else None)
         if alone and count:
             belief = self.lone_task(prior_state).belief(belief, evidence)
+        belief = with_known_coefficient(self.items, belief)
         return belief if self.decay == 1.0 else belief.with_rounds(float(count)), alone
 
     def lone_task(self, prior_state: PriorState) -> LoneTask:
@@ -314,24 +316,24 @@ class Ledger:
 
         ``batch_done`` is how many choices of a batch are then learned from.
         """
-        name, epoch, number, context, reward, forced, item = choice
+        name, epoch, number, _, _, forced, item = choice
         entry = self.entries[name]
         before, count = entry.cached, entry.reward_count + 1
-        packed = cached = None
+        packed, cached, item_steps, weight = None, None, None, 1.0
+        if self.items is not None and item is not None:
+            weight, choice, item_steps = item_round(self.items, choice)
         if before is None:
-            if self.rewards.needs_belief:
-                belief = self.compute_belief(name)[0]
-                context, reward = self.rewards.linearize(belief, context, reward)
+            belief = self.compute_belief(name)[0] if self.rewards.needs_belief else None
+            context, reward = self.rewards.linearize(belief, *choice[3:5], weight)
             evidence = entry.evidence(self.entries.dim).discount(self.decay)
-            packed = evidence.add_unchecked(context, reward, forced).pack()
+            packed = evidence.add_unchecked(context, reward, forced, weight).pack()
         else:
-            cached = task_after_round(self, before, choice, count)
+            cached = task_after_round(self, before, choice, count, weight)
         windows = entry.windows_after(epoch, number, self.choice_window)
         closed = name in self.prior_state.closed
         steps = self.prior_state.steps_to_change(name) if closed else None
-        if self.items is not None and item is not None:
-            more = self.items.steps_to_learn(name, item, choice[3], choice[4])
-            steps = [*(steps or ()), *more]
+        if item_steps is not None:
+            steps = [*(steps or ()), *item_steps]
         if entry.cached is not before or entry.reward_count + 1 != count:
             raise HeadstartError(
                 f"task {name!r} was changed by another call while it was learning (did a signal "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -268,16 +267,24 @@ def read_rows(
     if reader.encoder is not None:
         if feature_names is not None:
             raise InputError("features must not be given: the schema says which columns are used")
-        values = rewards, read_weights(weights, len(ids))
-        writer = None
-        if items is not None:
-            writer = partial(items.learn_rows, [task_name(id) for id in ids.tolist()], *values)
+        given_weights = read_weights(weights, len(ids))
+        worth = given_weights
+
+        def learn_items(labels: Sequence[Any], table: Array) -> None:
+            nonlocal worth
+            assert items is not None
+            names = [task_name(id) for id in ids.tolist()]
+            worth = items.learn_rows(names, rewards, given_weights, labels, table)
+
         is_schema = isinstance(reader.encoder, Encoder)
         fields = columns.without(others) if is_schema else columns.rest(others)
+        writer = None if items is None else learn_items
         table = reader.encode(fields, writer, distinct=False)[0].table
-        check_sizes(table, values[1], features)
-        rows = TaskRows(ids, features.transform(table), *values, features.names or ())
-        return rows.as_means(counts)
+        check_sizes(table, given_weights, features)
+        contexts = features.transform(table)
+        if items is not None:
+            contexts, rewards = items.own.subtract(features, contexts, rewards)
+        return TaskRows(ids, contexts, rewards, worth, features.names or ()).as_means(counts)
     if feature_names is None:
         feature_names = [name for name in columns.columns if name not in others]
     elif isinstance(feature_names, (str, bytes)) or not isinstance(feature_names, Sequence):
@@ -362,7 +369,7 @@ def sums_by_task(rows: TaskRows, decay: float) -> tuple[list[str], Array]:
 def task_sums(tasks: Sequence[OneTask]) -> Array:
     """The packed evidence of tasks."""
     return np.array(
-        [weighted_sums(task.contexts, task.rewards, task.weights)[0].pack() for task in tasks]
+        [weighted_sums(task.contexts, task.rewards, task.weights).pack() for task in tasks]
     )
 
 

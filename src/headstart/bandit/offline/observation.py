@@ -50,13 +50,15 @@ def observe_rounds(
         ledger = state.ledger
         entry = ledger.entry(name)
         items = None if ledger.items is None else ledger.items.copy()
+        worth = None  # the weights with which rounds of items are evidence
 
         def learn_items(labels: Any, table: Array, *, write: bool = True) -> None:
+            nonlocal worth
             assert items is not None
             count = len(table)
             numbers = ledger.rewards.read_many(read_rewards(rewards, count))
-            row_weights = read_weights(weight, count)
-            items.learn_rows([name] * count, numbers, row_weights, labels, table, write=write)
+            given = read_weights(weight, count)
+            worth = items.learn_rows([name] * count, numbers, given, labels, table, write=write)
 
         writer = None if items is None else learn_items
         offer = state.reader.read(contexts, writer, distinct=False)
@@ -65,17 +67,22 @@ def observe_rounds(
         rows = offer.rows
         values = read_rewards(rewards, len(rows))
         row_weights, counts = read_weights(weight, len(rows)), None
-        numbers, weights = ledger.rewards.read_many(values), row_weights
+        numbers = ledger.rewards.read_many(values)
+        weights = row_weights if worth is None else worth
+        if items is not None:
+            rows, numbers = items.own.subtract(items.features, rows, numbers)
+        seen = rows[row_weights > 0]
         if mean_of is not None:
             counts = read_counts(mean_of, len(rows), ledger.rewards)
             rows, numbers = rounds_of_means(rows, numbers, counts)
         if ledger.decay < 1.0:
-            weights = weights * decay_weights(weights, ledger.decay)
+            weights = weights * decay_weights(row_weights, ledger.decay)
         if ledger.rewards.needs_belief:
             belief = ledger.belief_for(name, rows)
-            evidence, count = linearized_sums(ledger.rewards, belief, rows, numbers, weights)
+            evidence = linearized_sums(ledger.rewards, belief, rows, numbers, weights)
         else:
-            evidence, count = weighted_sums(rows, numbers, weights)
+            evidence = weighted_sums(rows, numbers, weights)
+        count = int((row_weights > 0).sum())
         if state.is_frozen:
             return False
         if count:
@@ -87,7 +94,6 @@ def observe_rounds(
                 line = rounds_entry(state.origin, name, place, *rounds, labels)
                 note = functools.partial(journal.append_entry, line)
             steps = [] if items is None else [(ledger.set_items, items)]
-            seen = offer.rows[weights > 0]
             add_evidence(ledger, name, evidence, count, seen, steps, place, note)
         if state.reader.accept(offer, False):
             ledger.set_usual_sizes(state.reader.usual_sizes)
@@ -241,8 +247,8 @@ def decay_weights(weights: Array, decay: float) -> Array:
     return decay**later
 
 
-def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence, int]:
-    """The evidence of rounds with weights, and how many have a positive one.
+def weighted_sums(rows: Array, rewards: Array, weights: Array) -> Evidence:
+    """The evidence of rounds with weights.
 
     A round (x, r) of weight w counts as w rounds: w x xᵀ, w r x, w and w r² are added.
     """
@@ -252,16 +258,13 @@ def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence
     largest = max(max_abs(contexts), max_abs(targets))
     if not largest <= MAX_VALUE:
         raise InputError(f"weight must leave weighted rounds below {MAX_VALUE:g} in size")
-    return sums_of_rounds(contexts, targets, weights[has_weight]), len(root)
+    return sums_of_rounds(contexts, targets, weights[has_weight])
 
 
 def linearized_sums(
     rewards: RewardModel, belief: BaseBelief, rows: Array, values: Array, weights: Array
-) -> tuple[Evidence, int]:
-    """The evidence of the rounds of a linear model that stand for rounds with weights, in order.
-
-    Also how many have a positive weight.
-    """
+) -> Evidence:
+    """The evidence of the rounds of a linear model that stand for rounds with weights, in order."""
     places = np.flatnonzero(weights > 0)
     contexts, targets = np.empty((len(places), rows.shape[1])), np.empty(len(places))
     for place, at in enumerate(places):
@@ -269,7 +272,7 @@ def linearized_sums(
         context, target = rewards.linearize(belief, rows[at], float(values[at]), weight)
         belief = belief.update(context, target)
         contexts[place], targets[place] = context, target
-    return sums_of_rounds(contexts, targets, weights[places]), len(places)
+    return sums_of_rounds(contexts, targets, weights[places])
 
 
 def sums_of_rounds(contexts: Array, targets: Array, weights: Array) -> Evidence:

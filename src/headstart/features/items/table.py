@@ -7,10 +7,11 @@ rewards::
 
 how often it has been on offer (:mod:`~headstart.features.items.offers`), and the vector E. A new
 item has q = K = 0. Where the task has rewards of the item itself, with mean m and share s
-(:mod:`~headstart.features.items.repeats`), q becomes (1 − s) q + s (m − m₀) √ω/(0.3 sd), m₀ being
-the task's mean reward, the columns x of the action alone become (1 − s) x + s x₀, x₀ being their
-mean over the task's rewards, and those of offers and of E are multiplied by 1 − s. m₀ and x₀ count
-the means over all tasks as one reward. Where x is shifted, so is x₀, and with it the row.
+(:mod:`~headstart.features.items.repeats`), a column holds s (m − m₀), m₀ being the task's mean
+reward, q is multiplied by 1 − s, the columns x of the action alone become (1 − s) x + s x₀, x₀
+being their mean over the task's rewards, and those of offers and of E are multiplied by 1 − s. m₀
+and x₀ count the means over all tasks as one reward. Where x is shifted, so is x₀, and with it the
+row. The coefficient of s (m − m₀) is 1; for clicks, it is learned.
 
 What a task contributes to n, S and the totals counts as often as its influence ω says
 (:mod:`~headstart.features.items.influence`).
@@ -38,9 +39,11 @@ COLUMN_NAMES = (
     "id value",
     "id known",
     "id offered",
+    "id own",
     *(f"id vector {at + 1}" for at in range(RANK)),
 )
 VECTOR = len(COLUMN_NAMES) - RANK  # the first column of the vector
+OWN = VECTOR - 1  # the column of the task's own rewards
 PRIOR_COUNT = 5.0  # rewards of an average item that every item begins with
 MIN_COUNT = 1e-9  # rewards, up to which an item is not known
 VALUE_UNIT = 0.3  # of q, in standard deviations of rewards

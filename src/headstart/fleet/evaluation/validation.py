@@ -196,27 +196,39 @@ def with_items(
     evidence = np.zeros((len(sample.keys), packed_size(dim)))
     names, packed = sums_by_task(learned.rows, 1.0)
     evidence[np.searchsorted(sample.keys, np.array(list(map(int, names)), np.uint64))] = packed
-    episodes = np.zeros((*sample.episodes.rewards.shape, dim))
+    episodes, targets = (
+        np.zeros((*sample.episodes.rewards.shape, dim)),
+        sample.episodes.rewards.copy(),
+    )
     for place in [] if split is None else split.future.tolist():
         first = int(np.searchsorted(rows["key"], sample.keys[place]))
         own = take_rows(rows, np.arange(first, first + int(sample.episodes.lengths[place])))
-        episodes[place, : len(own["key"])] = future_rows(learned.items, own, encoder, intercept)
+        count = len(own["key"])
+        episodes[place, :count], targets[place, :count] = future_rows(
+            learned.items, own, encoder, intercept
+        )
     with_columns = dataclasses.replace(
         sample,
         dim=dim,
         intercept=dim - 1 if intercept else None,
         evidence=evidence,
         early=evidence,
-        episodes=sample.episodes._replace(features=episodes),
+        episodes=sample.episodes._replace(features=episodes, rewards=targets),
         rows={**rows, "features": features},
     )
     return with_columns, learned.fit
 
 
-def future_rows(items: ItemLedger, own: Columns, encoder: Encoder, intercept: bool) -> Array:
-    """The rows of one task that nobody has learned from, each with what the task has met before."""
+def future_rows(
+    items: ItemLedger, own: Columns, encoder: Encoder, intercept: bool
+) -> tuple[Array, Array]:
+    """The rows of one task that nobody has learned from, each with what the task has met before.
+
+    Also their rewards, less what the task's own rewards of the items predict.
+    """
     fields = own["features"][:, : encoder.width].astype(np.float64)
     table = np.hstack([fields, np.zeros((len(fields), len(COLUMN_NAMES)))])
     rewards, weights = own["reward"].tolist(), own["weight"].tolist()
     items.write_rounds(own["item"].tolist(), rewards, weights, table)
-    return Features(table.shape[1], intercept=intercept).transform(table)
+    features = Features(table.shape[1], intercept=intercept)
+    return items.own.subtract(features, features.transform(table), np.array(rewards))

@@ -51,9 +51,7 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 
 CHUNK_TASKS = 256  # tasks per batch of matrices
 EVEN_TASKS = 3.0  # tasks for which the regularising ones vary by the same along every feature
-EQUAL_SHARE = (
-    1e-12  # of the mean square reward: a variance up to that is rounding, of equal rewards
-)
+EQUAL_SHARE = 1e-12  # of the mean square reward: a smaller variance is rounding of equal rewards
 LEVEL_VARIANCE = 100.0  # a priori, of a mean intercept of log-odds that is not shrunk
 MAX_GROWTH = 3.0  # no variance grows by more than this factor (plus one) in one step
 

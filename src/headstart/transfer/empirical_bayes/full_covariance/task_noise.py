@@ -77,7 +77,9 @@ def usable_residuals(
     context, so that Σr is known.
     """
     xp = array_namespace(square)
-    square = xp.minimum(square, MAX_SHORT_TASK_RATIO * dof * xp.asarray(noise)[..., None])
+    dof = xp.maximum(dof, 0.0)  # rounds of small weight can be fewer than what they determine
+    largest = MAX_SHORT_TASK_RATIO * dof * xp.asarray(noise)[..., None]
+    square = xp.minimum(xp.maximum(square, 0.0), largest)
     long = tasks.dof >= MIN_RESIDUAL_DOF
     square = xp.where(long, tasks.residual, square)
     dof = xp.where(long, tasks.dof, dof)
