@@ -44,10 +44,10 @@ def describe(value: object) -> str:
     return f"{article} {kind}"
 
 
-def refuse(name: str, want: str, got: object) -> InputError:
+def invalid(name: str, want: str, got: object) -> InputError:
     """The error for an argument that is not what it must be.
 
-    >>> str(refuse("level", "a number between 0 and 1", 2))
+    >>> str(invalid("level", "a number between 0 and 1", 2))
     'level must be a number between 0 and 1; got 2'
     """
     return InputError(f"{name} must be {want}; got {describe(got)}")
@@ -77,7 +77,7 @@ def plain_text(value: str) -> str:
 def flag(name: str, value: object) -> bool:
     """True or False, and nothing that only counts as one of them."""
     if not isinstance(value, (bool, np.bool_)):
-        raise refuse(name, "True or False", value)
+        raise invalid(name, "True or False", value)
     return bool(value)
 
 
@@ -86,13 +86,13 @@ def real(name: str, value: object, want: str = "a finite number") -> float:
     if isinstance(value, np.ndarray) and value.ndim == 0 and not has_masked(value):
         value = value.item()
     if not is_real(value):
-        raise refuse(name, want, value)
+        raise invalid(name, want, value)
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise refuse(name, want, value)
+        raise invalid(name, want, value)
     return number
 
 
@@ -100,9 +100,9 @@ def positive(name: str, value: object) -> float:
     """A finite number above zero, whose square is one too."""
     number = real(name, value, "a positive finite number")
     if number <= 0:
-        raise refuse(name, "a positive finite number", value)
+        raise invalid(name, "a positive finite number", value)
     if not MIN_POSITIVE <= number <= MAX_MAGNITUDE:
-        raise refuse(name, f"a positive number from {MIN_POSITIVE:g} to {MAX_MAGNITUDE:g}", value)
+        raise invalid(name, f"a positive number from {MIN_POSITIVE:g} to {MAX_MAGNITUDE:g}", value)
     return number
 
 
@@ -110,9 +110,9 @@ def non_negative(name: str, value: object) -> float:
     """A finite number, zero or more, whose square is finite too."""
     number = real(name, value, "a finite number, 0 or more")
     if number < 0:
-        raise refuse(name, "a finite number, 0 or more", value)
+        raise invalid(name, "a finite number, 0 or more", value)
     if number > MAX_MAGNITUDE:
-        raise refuse(name, f"a number from 0 to {MAX_MAGNITUDE:g}", value)
+        raise invalid(name, f"a number from 0 to {MAX_MAGNITUDE:g}", value)
     return number
 
 
@@ -122,7 +122,7 @@ def fraction(name: str, value: object, *, open_ends: bool = False) -> float:
     number = real(name, value, want)
     inside = MIN_POSITIVE <= number < 1 if open_ends else 0 <= number <= 1
     if not inside:
-        raise refuse(name, want, value)
+        raise invalid(name, want, value)
     return number
 
 
@@ -132,12 +132,12 @@ def integer(name: str, value: object, minimum: int = 0, maximum: int | None = No
     if maximum is not None:
         want = f"a whole number from {minimum} to {maximum}"
     if not is_whole(value):
-        raise refuse(name, want, value)
+        raise invalid(name, want, value)
     number = int(value)
     if maximum is None and number >= 2**63:
-        raise refuse(name, f"{want} (of 63 bits)", value)
+        raise invalid(name, f"{want} (of 63 bits)", value)
     if number < minimum or (maximum is not None and number > maximum):
-        raise refuse(name, want, value)
+        raise invalid(name, want, value)
     return number
 
 
@@ -154,7 +154,7 @@ def dimension(value: object) -> int:
 def one_of(name: str, value: object, options: Collection[str]) -> str:
     """One of a few names."""
     if not isinstance(value, str) or value not in options:
-        raise refuse(name, "one of " + ", ".join(repr(option) for option in options), value)
+        raise invalid(name, "one of " + ", ".join(repr(option) for option in options), value)
     return value
 
 
@@ -186,7 +186,7 @@ def shaped_array(name: str, value: object, shape: tuple[int, ...]) -> Array:
     want = f"an array of shape {shape}" if shape else "a finite number"
     array = finite_array(name, value, want)
     if array.shape != shape:
-        raise refuse(name, want, value)
+        raise invalid(name, want, value)
     return array
 
 
@@ -244,11 +244,11 @@ def entries(name: str, value: Any, want: str) -> list[Any]:
     headstart.errors.InputError: names must be a list of names; got 'ab'
     """
     if isinstance(value, (str, bytes)):
-        raise refuse(name, want, value)
+        raise invalid(name, want, value)
     try:
         return list(value)
     except Exception as error:  # objects of other libraries raise errors of their own
-        raise refuse(name, want, value) from error
+        raise invalid(name, want, value) from error
 
 
 def is_iterable(value: object) -> bool:
@@ -289,14 +289,14 @@ def task_name(id: object) -> str:
     want = "text of 1 to 1000 characters, or a whole number"
     if isinstance(id, (int, np.integer)) and is_whole(id):
         if abs(int(id)) >= 10**999:
-            raise refuse("id", want, id)
+            raise invalid("id", want, id)
         return str(int(id))
     if not isinstance(id, str) or not 1 <= len(id) <= 1000:
-        raise InputError(f"{refuse('id', want, id)}{id_hint(id)}")
+        raise InputError(f"{invalid('id', want, id)}{id_hint(id)}")
     try:
         id.encode()
     except UnicodeEncodeError:
-        raise refuse("id", want, id) from None
+        raise invalid("id", want, id) from None
     return plain_text(id)
 
 

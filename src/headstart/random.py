@@ -34,9 +34,9 @@ def seed_as_integer(seed: Seed) -> int:
         return int.from_bytes(seed.generate_state(4).tobytes(), "little")
     want = "a whole number 0 or more, a numpy Generator or SeedSequence, or None"
     if not checks.is_whole(seed) or int(seed) < 0:
-        raise checks.refuse("seed", want, seed)
+        raise checks.invalid("seed", want, seed)
     if int(seed).bit_length() > 4096:
-        raise checks.refuse("seed", f"{want} (a number has 4096 bits at most)", seed)
+        raise checks.invalid("seed", f"{want} (a number has 4096 bits at most)", seed)
     return int(seed)
 
 

@@ -292,7 +292,9 @@ shape (5, 3) and type float64
         return
     children: dict[str, Any] = dict(child_items(state))
     if type(state) is not type(template) or children.keys() != parts.keys():
-        raise checks.refuse(name, f"a {type(template).__name__} as this transfer makes them", state)
+        raise checks.invalid(
+            name, f"a {type(template).__name__} as this transfer makes them", state
+        )
     for part, child in children.items():
         check_like(child, parts[part], f"{name}.{part}")
     several = {
@@ -318,7 +320,7 @@ def check_leaf(state: Any, template: Any, name: str) -> None:
     # A number may be whole in one and not in the other; an array that is kept has its type.
     alike = array.dtype == usual.dtype if usual.ndim else array.dtype.kind in "fiub"
     if not fits or not alike:
-        raise checks.refuse(name, want, state)
+        raise checks.invalid(name, want, state)
     if not np.isfinite(array).all() and np.isfinite(usual).all():
         raise InputError(f"{name} must be finite; got a number that is not")
 

@@ -123,7 +123,7 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         transfer = EmpiricalBayes() if self.transfer is None else self.transfer
         if not isinstance(transfer, Transfer):
-            raise checks.refuse("transfer", "a Transfer, such as EmpiricalBayes()", transfer)
+            raise checks.invalid("transfer", "a Transfer, such as EmpiricalBayes()", transfer)
         refuse_forced_rounds(transfer)
         noise = None if self.noise is None else checks.positive("noise", self.noise)
         intercept = checks.flag("fit_intercept", self.fit_intercept)
@@ -262,5 +262,5 @@ def check_ids(task: Any, count: int) -> npt.NDArray[Any]:
     if isinstance(task, list) and ids.dtype.kind == "U":
         ids = np.array(task, dtype=object)  # NumPy has converted numbers next to text to text
     if ids.shape != (count,):
-        raise checks.refuse("task", f"{count} ids, one per row of X", ids)
+        raise checks.invalid("task", f"{count} ids, one per row of X", ids)
     return ids

@@ -108,6 +108,18 @@ def test_weights_count_rounds_several_times():
     assert weighted.rounds == 9
 
 
+def test_rounds_of_small_weight_say_little_of_the_noise_and_spoil_no_fit(recwarn):
+    """Three rounds of four features that count as one and a half: fewer than they determine."""
+    rng = np.random.default_rng(0)
+    bandit, mean = hs.Bandit(4, seed=0), rng.normal(size=4)
+    for task in range(12):
+        contexts = rng.normal(size=(3, 4))
+        rewards = contexts @ (mean + 0.2 * rng.normal(size=4)) - 300.0 + 0.1 * rng.normal(size=3)
+        bandit.task(task).observe(contexts, rewards, weight=[1.0, 0.2, 0.3])
+        assert 0.01 < bandit.prior.noise < 3.0
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pd.DataFrame.to_dict, list])
 def test_frames_and_series_are_read_by_name(make):
     contexts, rewards = rounds(4)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.features.sizes import UsualSizes
+from headstart.features.usual_sizes import UsualSizes
 
 DIM, ARMS, NOISE = 30, 20, 0.1
 ROUNDS, PAIRS = 32, 100  # in as many rounds, evidence is added up once

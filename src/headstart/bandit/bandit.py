@@ -118,7 +118,9 @@ class Bandit(BanditFromData):
         encoder = encoder_of(dim)
         names = None if encoder is None else encoder.feature_names
         if encoder is None and not checks.is_whole(dim):
-            raise checks.refuse("dim", "a whole number of features, a Schema or a transformer", dim)
+            raise checks.invalid(
+                "dim", "a whole number of features, a Schema or a transformer", dim
+            )
         dim = checks.dimension(dim if names is None else len(names))
         if intercept is not None:
             intercept = checks.flag("intercept", intercept)
@@ -296,7 +298,7 @@ class Bandit(BanditFromData):
         [2, 2]
         """
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
-            raise checks.refuse("ids", "a list of task ids", ids)
+            raise checks.invalid("ids", "a list of task ids", ids)
         names = [checks.task_name(id) for id in ids]
         if self.schema is not None:
             contexts = requests_of(len(names), contexts, context, actions)

@@ -97,7 +97,7 @@ class RewardModel:
             checks.one_of("noise", noise, ("auto",))
             return None
         if self.fixed_noise is not None:
-            raise checks.refuse("noise", f"'auto' with reward={self.name!r}", noise)
+            raise checks.invalid("noise", f"'auto' with reward={self.name!r}", noise)
         return checks.positive("noise", noise)
 
     def check_rule(self, rule: Rule) -> None:
@@ -137,7 +137,7 @@ class Binary(RewardModel):
         if rule.analysis_setting is not None:
             name, value = rule.analysis_setting
             want = "a number with reward='binary': the analysis is of linear rewards"
-            raise checks.refuse(name, want, value)
+            raise checks.invalid(name, want, value)
 
     @property
     def quantity(self) -> str:
@@ -148,14 +148,14 @@ class Binary(RewardModel):
         """0 or 1, or a boolean."""
         number = check_reward(reward)
         if number not in (0.0, 1.0):
-            raise checks.refuse("reward", WANT_BINARY, reward)
+            raise checks.invalid("reward", WANT_BINARY, reward)
         return 1.0 - number if self.minimize else number
 
     def read_many(self, rewards: Array) -> Array:
         """Every one 0 or 1."""
         other = (rewards != 0.0) & (rewards != 1.0)
         if other.any():
-            raise checks.refuse("rewards", WANT_BINARY, float(rewards[other][0]))
+            raise checks.invalid("rewards", WANT_BINARY, float(rewards[other][0]))
         return 1.0 - rewards if self.minimize else rewards
 
     def linearize(self, belief: Any, x: Array, r: Any, weight: float = 1.0) -> tuple[Array, Any]:

@@ -23,7 +23,7 @@ from headstart.features.reader import ContextReader
 from headstart.features.requests import plain_contexts
 from headstart.features.schema.encoder import EncodedRows
 from headstart.features.schema.rows import item_key
-from headstart.features.sizes import UsualSizes
+from headstart.features.usual_sizes import UsualSizes
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
@@ -322,7 +322,7 @@ class BanditState:
         """A choice, or that of a token."""
         choice = Choice.from_token(item, self.origin) if isinstance(item, str) else item
         if not isinstance(choice, Choice):
-            raise checks.refuse("choice", "a Choice, a token, or a sequence of these", item)
+            raise checks.invalid("choice", "a Choice, a token, or a sequence of these", item)
         return choice
 
     def rewarded_choice(self, choice: Choice, reward: Any, task: str | None) -> RewardedChoice:

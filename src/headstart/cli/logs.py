@@ -236,7 +236,7 @@ def check_reward_model(reward_model: str, noise: float | None) -> None:
 
     checks.one_of("reward-model", reward_model, REWARD_MODELS)
     if noise is not None and reward_model != "number":
-        raise checks.refuse("--noise", f"left out with --reward-model {reward_model}", noise)
+        raise checks.invalid("--noise", f"left out with --reward-model {reward_model}", noise)
 
 
 @contextlib.contextmanager

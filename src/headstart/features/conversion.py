@@ -150,7 +150,7 @@ class Features:
         if tables.shape == (0,) and not tasks:
             tables = tables.reshape(0, 1, self.context_dim)
         if tables.ndim != 3 or tables.shape[0] != tasks or tables.shape[2] != self.context_dim:
-            raise checks.refuse("contexts", want, tables)
+            raise checks.invalid("contexts", want, tables)
         if tasks:
             self.check(tables.reshape(-1, self.context_dim))
         return np.array(tables, dtype=np.float64, order="C")
@@ -283,7 +283,7 @@ def arms_not_excluded(
     try:
         values = np.asarray(exclude if is_array else checks.entries("exclude", exclude, want))
     except ValueError:
-        raise checks.refuse("exclude", want, exclude) from None
+        raise checks.invalid("exclude", want, exclude) from None
     if values.size == 0:
         return None
     allowed = np.ones(arms, dtype=bool)
@@ -295,7 +295,7 @@ def arms_not_excluded(
             raise InputError(f"exclude must hold {want}; got {int(outside[0])}")
         allowed[values] = False
     else:
-        raise checks.refuse("exclude", want, exclude if isinstance(exclude, str) else values)
+        raise checks.invalid("exclude", want, exclude if isinstance(exclude, str) else values)
     if not allowed.any():
         raise InputError(f"exclude must leave at least one arm; got all {arms} of them")
     return allowed
@@ -345,5 +345,5 @@ def check_reward(value: Any) -> float:
         value = value.item()
     number = float(value) if isinstance(value, (bool, np.bool_)) else checks.real("reward", value)
     if abs(number) > MAX_VALUE:
-        raise checks.refuse("reward", f"below {MAX_VALUE:g} in size", value)
+        raise checks.invalid("reward", f"below {MAX_VALUE:g} in size", value)
     return number

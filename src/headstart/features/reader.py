@@ -14,8 +14,8 @@ from headstart.features.conversion import MAX_SQUARES, Features
 from headstart.features.requests import Request, is_ragged, plain_contexts
 from headstart.features.schema.encoder import EncodedRows
 from headstart.features.schema.rows import action_label, item_key
-from headstart.features.sizes import FarOutError, UsualSizes
 from headstart.features.transformer import AnyEncoder, encoder_of
+from headstart.features.usual_sizes import FarOutError, UsualSizes
 from headstart.records import Array
 
 # The usual sizes are computed at offers 1, 2, 4, …, and at the first ones where values were few;

@@ -146,10 +146,10 @@ def checked_transfer(logs: Logs, transfer: Transfer | None, intercept: bool) -> 
     It has the setting whether the last feature is constant.
     """
     if not isinstance(logs, Logs):
-        raise checks.refuse("logs", "headstart.fleet.Logs", logs)
+        raise checks.invalid("logs", "headstart.fleet.Logs", logs)
     transfer = EmpiricalBayes() if transfer is None else transfer
     if not isinstance(transfer, Transfer):
-        raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
+        raise checks.invalid("transfer", "a Transfer, such as headstart.Subspace()", transfer)
     refuse_forced_rounds(transfer)
     return transfer.with_constant(checks.flag("intercept", intercept))
 
@@ -158,7 +158,7 @@ def refuse_remote(what: str, cluster: str | None, checkpoint: PathLike | None) -
     """Refuse what only sums can do: they alone are computed on a cluster, and are checkpointed."""
     for name, value in (("cluster", cluster), ("checkpoint", checkpoint)):
         if value is not None:
-            raise checks.refuse(
+            raise checks.invalid(
                 name, f"left out with {what}, which is fitted on this machine", value
             )
 

@@ -52,7 +52,7 @@ def parse_bytes(text: str) -> int:
         r"([0-9]+\.?[0-9]*|\.[0-9]+)([kmgt]?)(i?b)?", text.strip().lower().replace(" ", "")
     )
     if amount is None:
-        raise checks.refuse("memory", "an amount such as 2GiB or 512MiB", text)
+        raise checks.invalid("memory", "an amount such as 2GiB or 512MiB", text)
     return int(float(amount[1]) * 2 ** UNITS[amount[2]])
 
 

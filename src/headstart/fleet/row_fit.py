@@ -40,7 +40,7 @@ from headstart.features.schema.encoder import Encoder
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.reading.hashing import hash_ids, id_texts, partition_range, power_of_two
-from headstart.fleet.reading.logs import BLOCK, Logs, Part
+from headstart.fleet.reading.logs import BLOCK_ROWS, Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.shards import (
     Partition,
@@ -133,7 +133,7 @@ class ClickRows:
         Gives its runs, and what was read.
         """
         (number, part), logs, runs, summary = job, self.logs, list[Path](), ReadSummary()
-        size = max(1024, min(BLOCK, self.room // (CLICK_COPIES * 8 * logs.width)))
+        size = max(1024, min(BLOCK_ROWS, self.room // (CLICK_COPIES * 8 * logs.width)))
         blocks = evidence_blocks(logs, part, summary, rows=size)
         for place, (rows, weights) in enumerate(blocks):
             features, ids = np.asarray(rows.features), id_texts(rows.ids)
@@ -190,7 +190,7 @@ def suggest_other_folder() -> Iterator[None]:
 
 
 def evidence_blocks(
-    logs: Logs, part: Part, summary: ReadSummary, rows: int = BLOCK
+    logs: Logs, part: Part, summary: ReadSummary, rows: int = BLOCK_ROWS
 ) -> Iterator[tuple[Rows, npt.NDArray[np.float64]]]:
     """Blocks of the rows of a part that are evidence, and their weights; ``summary`` counts all."""
     for block in logs.read(part, rows=rows):

@@ -378,4 +378,4 @@ def check_populations(populations: Sequence[Population], tasks: int) -> None:
         raise InputError("the populations of a world must have the same noise; they differ")
     for population in populations:
         if population.tasks is not None and population.tasks < tasks:
-            raise checks.refuse("tasks", f"at most {population.tasks} in this world", tasks)
+            raise checks.invalid("tasks", f"at most {population.tasks} in this world", tasks)

@@ -184,7 +184,7 @@ def split_options(what: str, text: str) -> tuple[str, dict[str, Any]]:
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         if not equals:
-            raise checks.refuse(what, "name:option=value,option=value", text)
+            raise checks.invalid(what, "name:option=value,option=value", text)
         options[key.strip()] = value_from(value.strip())
     return name.strip(), options
 

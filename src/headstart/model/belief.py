@@ -107,7 +107,7 @@ class Belief(BaseBelief):
     def start(cls, prior: Prior) -> Self:
         """The posterior before any reward, which is the prior."""
         if not isinstance(prior, Prior):
-            raise checks.refuse("prior", "a Prior", prior)
+            raise checks.invalid("prior", "a Prior", prior)
         batch = prior.batch
         zero: Any = np.zeros(batch) if batch else 0.0
         one: Any = np.ones(batch) if batch else 1.0
@@ -125,9 +125,9 @@ class Belief(BaseBelief):
             F = F₀ L⁻ᵀ        θ̂ = θ̂₀ + F Fᵀ (moment − gram θ̂₀)
         """
         if not isinstance(prior, Prior):
-            raise checks.refuse("prior", "a Prior", prior)
+            raise checks.invalid("prior", "a Prior", prior)
         if not isinstance(evidence, Evidence):
-            raise checks.refuse("evidence", "Evidence", evidence)
+            raise checks.invalid("evidence", "Evidence", evidence)
         if prior.dim != evidence.dim:
             raise InputError(
                 f"evidence must have the prior's dimension {prior.dim}; got {evidence.dim}"

@@ -72,7 +72,7 @@ class Evidence(Record):
     def __post_init__(self) -> None:
         moment = checks.finite_array("moment", self.moment, "an array of shape (..., d)")
         if moment.ndim < 1 or moment.shape[-1] < 1:
-            raise checks.refuse("moment", "an array of shape (..., d)", moment)
+            raise checks.invalid("moment", "an array of shape (..., d)", moment)
         dim, batch = moment.shape[-1], moment.shape[:-1]
         gram = checks.shaped_array("gram", self.gram, (*batch, dim, dim))
         scale = np.abs(gram).max(initial=0.0)
@@ -85,12 +85,12 @@ class Evidence(Record):
         for name in ("rounds", "squares"):
             array = checks.finite_array(name, getattr(self, name), "0 or more")
             if array.shape != batch or (array < 0).any():
-                raise checks.refuse(name, f"0 or more, of shape {batch}", getattr(self, name))
+                raise checks.invalid(name, f"0 or more, of shape {batch}", getattr(self, name))
             values[name] = read_only_copy(array) if batch else float(array)
         part: object = self.forced
         fits = isinstance(part, Evidence) and part.moment.shape == moment.shape
         if part is not None and not fits:
-            raise checks.refuse("forced", f"Evidence with a moment of shape {moment.shape}", part)
+            raise checks.invalid("forced", f"Evidence with a moment of shape {moment.shape}", part)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -120,7 +120,7 @@ class Evidence(Record):
         """
         x = checks.finite_array("contexts", contexts, "an array of shape (..., n, d)")
         if x.ndim < 2:
-            raise checks.refuse("contexts", "an array of shape (..., n, d)", x)
+            raise checks.invalid("contexts", "an array of shape (..., n, d)", x)
         r = checks.shaped_array("rewards", rewards, x.shape[:-1])
         gram = x.swapaxes(-1, -2) @ x
         batch = x.shape[:-2]
@@ -263,7 +263,7 @@ class Evidence(Record):
         size = packed_size(dim)
         packed = checks.finite_array("vector", vector, f"{size} or {2 * size} numbers")
         if packed.ndim < 1 or packed.shape[-1] not in (size, 2 * size):
-            raise checks.refuse("vector", f"{size} or {2 * size} numbers for dim {dim}", packed)
+            raise checks.invalid("vector", f"{size} or {2 * size} numbers for dim {dim}", packed)
         forced = cls.unpack(packed[..., size:], dim) if packed.shape[-1] == 2 * size else None
         batch = packed.shape[:-1]
         split = dim * (dim + 1) // 2

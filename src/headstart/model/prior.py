@@ -80,15 +80,15 @@ class Prior(BasePrior):
     def __post_init__(self) -> None:
         mean = bounded_array("mean", self.mean, "an array of shape (..., d)")
         if mean.ndim < 1 or mean.shape[-1] < 1:
-            raise checks.refuse("mean", "an array of shape (..., d)", mean)
+            raise checks.invalid("mean", "an array of shape (..., d)", mean)
         dim, batch = mean.shape[-1], mean.shape[:-1]
         root = bounded_array("root", self.root, "an array of shape (..., d, d)")
         if root.shape != (*batch, dim, dim):
-            raise checks.refuse("root", f"an array of shape {(*batch, dim, dim)}", root)
+            raise checks.invalid("root", f"an array of shape {(*batch, dim, dim)}", root)
         if not (type(self.noise) is float and 0.0 < self.noise < math.inf):
             noise = checks.finite_array("noise", self.noise, "positive")
             if (noise <= 0).any():
-                raise checks.refuse("noise", "a positive finite number", self.noise)
+                raise checks.invalid("noise", "a positive finite number", self.noise)
         object.__setattr__(self, "mean", read_only_copy(mean))
         object.__setattr__(self, "root", read_only_copy(root))
         if self.printed_bias is None:
@@ -99,7 +99,7 @@ class Prior(BasePrior):
                 continue
             value = non_negative_array(name, value)
             if value.shape not in ((), batch):
-                raise checks.refuse(name, f"a number, or an array of shape {batch}", value)
+                raise checks.invalid(name, f"a number, or an array of shape {batch}", value)
             number = float(value) if value.ndim == 0 else read_only_copy(value)
             object.__setattr__(self, name, number)
 
@@ -217,7 +217,7 @@ def non_negative_array(name: str, value: Any) -> Array:
         array = checks.finite_array(name, finite, want)
         array = np.where(unknown, np.inf, array) if unknown.any() else array
     if (array < 0).any():
-        raise checks.refuse(name, want, value)
+        raise checks.invalid(name, want, value)
     return array
 
 
@@ -228,7 +228,7 @@ def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Arr
     if not max_abs(sigma) <= checks.MAX_MAGNITUDE**2:
         raise InputError(f"covariance must be below {checks.MAX_MAGNITUDE**2:g} in size; got more")
     if sigma.shape != shape or not np.allclose(sigma, sigma.swapaxes(-1, -2)):
-        raise checks.refuse("covariance", want, sigma)
+        raise checks.invalid("covariance", want, sigma)
     if (np.linalg.eigvalsh(sigma) < -1e-10 * np.abs(sigma).max(initial=1e-300)).any():
         raise InputError(f"covariance must be {want}; got one with a negative eigenvalue")
     return sigma

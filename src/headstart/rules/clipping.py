@@ -36,7 +36,7 @@ def checked_bounds(bounds: Any) -> Bounds:
     want = "a floor and a ceiling, such as (0.1, 0.9), or None"
     is_pair = isinstance(bounds, (tuple, list)) or getattr(bounds, "ndim", 0) == 1
     if not is_pair or len(bounds) != 2:
-        raise checks.refuse("probability", want, bounds)
+        raise checks.invalid("probability", want, bounds)
     floor, ceiling = (checks.fraction("probability", bound) for bound in bounds)
     if not floor < ceiling:
         raise InputError(f"probability must be {want}; got {floor!r}, not below {ceiling!r}")

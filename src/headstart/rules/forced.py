@@ -77,9 +77,9 @@ class Forced(Rule):
         object.__setattr__(self, "probability", checked_bounds(self.probability))
         checks.integer("rounds", self.rounds)
         if not isinstance(self.then, Rule):
-            raise checks.refuse("then", "a rule", self.then)
+            raise checks.invalid("then", "a rule", self.then)
         if self.probability is not None and not has_bounds(self.then):
-            raise checks.refuse("then", "a rule that has a probability", self.then)
+            raise checks.invalid("then", "a rule that has a probability", self.then)
 
     def choose(
         self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None

@@ -78,7 +78,7 @@ class Thompson(Indexed):
         checks.integer("draws", self.draws, 1, MAX_DRAWS)
         check_confidence(self.delta, self.horizon)
         if self.alpha is not None and not checks.fraction("alpha", self.alpha) > 0.0:
-            raise checks.refuse("alpha", "above 0, and 1 or less", self.alpha)
+            raise checks.invalid("alpha", "above 0, and 1 or less", self.alpha)
 
     def index(self, belief: BaseBelief, contexts: Array, rng: Rng) -> Array:
         """xᵀθ̃."""

@@ -118,9 +118,9 @@ class UCB(Indexed):
         stated_bias(self.radius, prior, transfer)
         if self.radius == "theory" and noise is None:
             want = "a number with the theory radius, which rests on R"
-            raise checks.refuse("noise", want, "auto")
+            raise checks.invalid("noise", want, "auto")
         if self.radius == "theory" and half_life is not None:
-            raise checks.refuse("half_life", "None with the theory radius", half_life)
+            raise checks.invalid("half_life", "None with the theory radius", half_life)
 
     @property
     def analysis_setting(self) -> tuple[str, str] | None:
@@ -154,5 +154,5 @@ def stated_bias(radius: str, prior: Any, of: object = None) -> Any:
     if not np.isfinite(bias).all():
         which = "a prior that" if of is None else f"{of!r}, which"
         want = f"a number with {which} states no bound on how far θ may be from the prior's mean"
-        raise checks.refuse("radius", want, radius)
+        raise checks.invalid("radius", want, radius)
     return bias

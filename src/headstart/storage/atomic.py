@@ -322,11 +322,11 @@ def checked_path(path: PathLike) -> Path:
     want = "a path, as text or pathlib.Path"
     text: object = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or "\0" in text:
-        raise checks.refuse("path", want, path)
+        raise checks.invalid("path", want, path)
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
-        raise checks.refuse("path", f"{want} that the system can encode", text) from None
+        raise checks.invalid("path", f"{want} that the system can encode", text) from None
     return Path(text)
 
 

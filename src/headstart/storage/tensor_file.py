@@ -205,9 +205,9 @@ def checked_tensor(
     if isinstance(tensor, np.ndarray):
         tensor = np.ascontiguousarray(tensor)
     elif len({(row.dtype, row.shape) for row in tensor}) > 1:
-        raise checks.refuse(name, "rows of one length and type", tensor)
+        raise checks.invalid(name, "rows of one length and type", tensor)
     if type_of(tensor) not in DTYPE_NAMES:
-        raise checks.refuse(name, "numbers of a type that a file can hold", tensor)
+        raise checks.invalid(name, "numbers of a type that a file can hold", tensor)
     return tensor
 
 

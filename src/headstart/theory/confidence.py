@@ -170,7 +170,7 @@ def radius_with_bias(
     """
     checks.one_of("form", form, ("corrected", "lemma", "algorithm"))
     if not np.all(np.asarray(noise) > 0):
-        raise checks.refuse("noise", "a positive finite number", noise)
+        raise checks.invalid("noise", "a positive finite number", noise)
     doubt = 2.0 * math.log(1.0 / checks.fraction("delta", delta, open_ends=True))
     squared = np.asarray(information, dtype=float) + doubt
     if form == "algorithm":

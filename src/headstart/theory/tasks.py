@@ -53,7 +53,7 @@ def task_variances(
     sigma = checks.finite_array("covariance", covariance, "a matrix", ndim=2)
     plane = orthogonal_projection(projection, len(mu))
     if sigma.shape != plane.shape:
-        raise checks.refuse("covariance", f"an array of shape {plane.shape}", sigma)
+        raise checks.invalid("covariance", f"an array of shape {plane.shape}", sigma)
     inside = float(np.sum(plane * sigma))
     outside = float(np.sum((np.eye(len(mu)) - plane) * sigma))
     on_plane = inside + float(np.sum((plane @ mu) ** 2))
@@ -102,5 +102,5 @@ def orthogonal_projection(projection: npt.ArrayLike, dim: int) -> Array:
     plane = checks.finite_array("projection", projection, "a matrix", ndim=2)
     good = plane.shape == (dim, dim) and np.allclose(plane, plane.T, atol=1e-8)
     if not good or not np.allclose(plane @ plane, plane, atol=1e-8):
-        raise checks.refuse("projection", f"an orthogonal {dim} × {dim} projection", plane)
+        raise checks.invalid("projection", f"an orthogonal {dim} × {dim} projection", plane)
     return plane

@@ -306,9 +306,9 @@ def checked_evidence(evidence: object, shape: tuple[int, ...]) -> Evidence:
     """Evidence whose moment has this shape."""
     want = f"Evidence with a moment of shape {shape}"
     if not isinstance(evidence, Evidence):
-        raise checks.refuse("evidence", want, evidence)
+        raise checks.invalid("evidence", want, evidence)
     if evidence.moment.shape != shape:
-        raise checks.refuse("evidence", want, evidence.moment)
+        raise checks.invalid("evidence", want, evidence.moment)
     return evidence
 
 

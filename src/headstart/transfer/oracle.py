@@ -52,7 +52,7 @@ class Oracle(Transfer):
     def __post_init__(self) -> None:
         mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
         if mean.ndim < 1:
-            raise checks.refuse("mean", "an array of shape (..., d)", mean)
+            raise checks.invalid("mean", "an array of shape (..., d)", mean)
         if not max_abs(mean) <= checks.MAX_MAGNITUDE:
             raise InputError(f"mean must be below {checks.MAX_MAGNITUDE:g} in size; got more")
         object.__setattr__(self, "mean", read_only_copy(mean))
@@ -69,7 +69,7 @@ class Oracle(Transfer):
             if not fits or not np.allclose(
                 transpose(basis) @ basis, np.eye(basis.shape[-1]), atol=1e-8
             ):
-                raise checks.refuse("basis", want, basis)
+                raise checks.invalid("basis", want, basis)
             object.__setattr__(self, "basis", read_only_copy(basis))
         checks.positive("lam1", self.lam1)
         checks.positive("lam2", self.lam2)
@@ -124,7 +124,7 @@ class Oracle(Transfer):
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> NoiseScale:
         """The state before any task."""
         if dim != np.shape(self.mean)[-1]:
-            raise checks.refuse("dim", f"the oracle's dimension {np.shape(self.mean)[-1]}", dim)
+            raise checks.invalid("dim", f"the oracle's dimension {np.shape(self.mean)[-1]}", dim)
         return NoiseScale.start(noise, batch)
 
     def fold(self, state: NoiseScale, evidence: Evidence, weight: float = 1.0) -> NoiseScale:

@@ -151,7 +151,7 @@ def check_schema(schema: object, contexts: object) -> Schema:
     if isinstance(schema, (str, os.PathLike)):
         schema = Schema.from_file(schema)
     if not isinstance(schema, Schema):
-        raise checks.refuse("schema", "a headstart.Schema, or the path of its JSON", schema)
+        raise checks.invalid("schema", "a headstart.Schema, or the path of its JSON", schema)
     return schema
 
 

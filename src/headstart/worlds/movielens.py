@@ -98,10 +98,10 @@ class MovieLens(World):
         for name in ("intercept", "verify"):
             checks.flag(name, getattr(self, name))
         if self.data is not None and not isinstance(self.data, (str, os.PathLike)):
-            raise checks.refuse("data", "a folder", self.data)
+            raise checks.invalid("data", "a folder", self.data)
         if self.candidates == "rated" and self.min_ratings < self.arms:
             want = f"{self.arms} or more, as many as arms={self.arms}"
-            raise checks.refuse("min_ratings", want, self.min_ratings)
+            raise checks.invalid("min_ratings", want, self.min_ratings)
 
     @property
     def name(self) -> str:
@@ -173,7 +173,7 @@ class MovieLensPopulation(Population):
         members = self.find_members()
         if world.candidates == "completed" and world.arms > len(self.features):
             want = f"{len(self.features)} or fewer, as there are movies"
-            raise checks.refuse("arms", want, world.arms)
+            raise checks.invalid("arms", want, world.arms)
         self.rows = self.population_rng().permutation(members)
         self.users = self.data.users[self.rows]
         self.tasks = len(self.rows)

@@ -80,13 +80,13 @@ class Synthetic(World):
         for name in ("task_dof", "reward_dof"):
             dof = checks.non_negative(name, getattr(self, name))
             if 0.0 < dof <= 2.0:  # no variance
-                raise checks.refuse(name, "0, or more than 2", dof)
+                raise checks.invalid(name, "0, or more than 2", dof)
         if self.curve > 0 and self.dim < 4:
-            raise checks.refuse("dim", "4 or more for a curve", self.dim)
+            raise checks.invalid("dim", "4 or more for a curve", self.dim)
         nowhere = {"off": self.plane == self.dim, "on": self.plane == 0, "anywhere": False}
         if self.offset > 0 and nowhere[self.mean]:
             want = f"0 where no direction is {self.mean} the plane"
-            raise checks.refuse("offset", want, self.offset)
+            raise checks.invalid("offset", want, self.offset)
 
     @property
     def gaussian(self) -> bool:

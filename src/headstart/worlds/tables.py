@@ -42,7 +42,7 @@ def column_names(table: Any) -> list[str]:
         return list(load(table, None).columns)
     # A lazy frame has columns too, but no rows yet.
     if hasattr(table, "collect") or not hasattr(table, "columns"):
-        raise checks.refuse("table", WANT, table)
+        raise checks.invalid("table", WANT, table)
     return frame_names("table", table)
 
 
@@ -84,7 +84,7 @@ def load_file(path: Path, changed: int, size: int, names: tuple[str, ...] | None
             return pl.read_csv(path, columns=columns, n_rows=rows, infer_schema_length=None)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise FileError(f"table {str(path)!r} could not be read ({error})") from error
-    raise checks.refuse("table", WANT, str(path))
+    raise checks.invalid("table", WANT, str(path))
 
 
 def find_column(argument: str, name: object, names: Sequence[str], where: str = "the table") -> str:
@@ -113,7 +113,7 @@ def find_columns(
     """
     entries = [patterns] if isinstance(patterns, str) else patterns
     if not isinstance(entries, (list, tuple)) or not entries:
-        raise checks.refuse(argument, "names of columns, or a pattern such as 'x*'", patterns)
+        raise checks.invalid(argument, "names of columns, or a pattern such as 'x*'", patterns)
     columns: dict[str, None] = {}
     for entry in entries:
         if isinstance(entry, str) and entry not in names and ("*" in entry or "?" in entry):

@@ -146,7 +146,7 @@ def allowed_by_task(exclude: Any, offer: Offer, tasks: int) -> list[Any]:
         return [None] * tasks
     want = f"a sequence of {tasks}, for each task its excluded arms or None"
     if not isinstance(exclude, (Sequence, np.ndarray)):
-        raise checks.refuse("exclude", want, exclude)
+        raise checks.invalid("exclude", want, exclude)
     exclude = checks.entries("exclude", exclude, want)
     if len(exclude) != tasks:
         raise InputError(f"exclude must be {want}; got {len(exclude)}")
@@ -212,11 +212,11 @@ def pair_up(choices: Any, rewards: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     """Choices and rewards as lists of the same length."""
     sequence = isinstance(choices, (list, tuple, Sequence)) and not isinstance(choices, bytes)
     if not sequence and not (isinstance(choices, np.ndarray) and choices.ndim == 1):
-        raise checks.refuse("choice", "a Choice, a token, or a sequence of these", choices)
+        raise checks.invalid("choice", "a Choice, a token, or a sequence of these", choices)
     try:
         values = list(rewards)
     except TypeError:
-        raise checks.refuse("reward", f"{len(choices)} numbers, one per choice", rewards) from None
+        raise checks.invalid("reward", f"{len(choices)} numbers, one per choice", rewards) from None
     if len(values) != len(choices):
         raise InputError(
             f"reward must hold as many numbers as there are choices, {len(choices)}; "

@@ -199,20 +199,20 @@ def check_choice(choice: Choice, origin: bytes, dim: int) -> None:
     """Refuse what no choice of the bandit of that origin holds: anybody can make a ``Choice``."""
     number, epoch, context = choice.number, choice.epoch, choice.context
     if type(choice.task) is not str:
-        raise checks.refuse("choice.task", "a task's id, as text", choice.task)
+        raise checks.invalid("choice.task", "a task's id, as text", choice.task)
     if type(choice.origin) is not bytes:
-        raise checks.refuse("choice.origin", "a key of bytes", choice.origin)
+        raise checks.invalid("choice.origin", "a key of bytes", choice.origin)
     if type(number) is not int or not 0 <= number < 2**61:
-        raise checks.refuse("choice.number", "a whole number, 0 or more", number)
+        raise checks.invalid("choice.number", "a whole number, 0 or more", number)
     if type(epoch) is not int or not 0 <= epoch < 2**64:
-        raise checks.refuse("choice.epoch", "a whole number of 64 bits", epoch)
+        raise checks.invalid("choice.epoch", "a whole number of 64 bits", epoch)
     if choice.origin != origin:
         raise ChoiceError(f"choice {choice.id} is unknown: it belongs to another bandit")
     if type(choice.forced) is not bool:
-        raise checks.refuse("choice.forced", "True or False", choice.forced)
+        raise checks.invalid("choice.forced", "True or False", choice.forced)
     want = f"a vector of {dim} finite numbers (float64)"
     if type(context) is not np.ndarray or context.dtype != np.float64 or context.shape != (dim,):
-        raise checks.refuse("choice.context", want, context)
+        raise checks.invalid("choice.context", want, context)
     if not np.abs(checks.finite_array("choice.context", context, want)).max() <= MAX_VALUE:
         raise InputError(f"choice.context must be below {MAX_VALUE:g} in size everywhere")
 

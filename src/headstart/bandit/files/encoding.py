@@ -63,6 +63,6 @@ def decode(value: Any, argument: str) -> Any:
 def check_kinds(transfer: object, rule: object) -> None:
     """Refuse what is neither a transfer nor ``None``, and what is neither a rule nor ``None``."""
     if not isinstance(transfer, Transfer | None):
-        raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
+        raise checks.invalid("transfer", "a Transfer, such as headstart.Subspace()", transfer)
     if not isinstance(rule, Rule | None):
-        raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
+        raise checks.invalid("rule", "a Rule, such as headstart.UCB()", rule)

@@ -217,10 +217,10 @@ class OfferLists(NamedTuple):
         lengths = validation.check_list("item_offers", header["item_offers"], len(names) + 1)
         waiting, name_set = [], set(names)
         if not isinstance(header["item_waiting"], list):
-            raise checks.refuse("item_waiting", "a list of offers", header["item_waiting"])
+            raise checks.invalid("item_waiting", "a list of offers", header["item_waiting"])
         for each in header["item_waiting"]:
             if not isinstance(each, list) or not each or each[0] not in name_set:
-                raise checks.refuse("item_waiting", "lists of a task and its items", each)
+                raise checks.invalid("item_waiting", "lists of a task and its items", each)
             waiting.append((each[0], validation.check_task_ids("item_waiting", each[1:])))
         return cls(ids, [validation.check_count("item_offers", each) for each in lengths], waiting)
 

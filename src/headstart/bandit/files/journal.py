@@ -111,7 +111,7 @@ class Journal:
         """Record the reward of a choice, or of a token."""
         token = choice.token if isinstance(choice, Choice) else choice
         if not isinstance(token, str):
-            raise checks.refuse("choice", "a Choice or a token", choice)
+            raise checks.invalid("choice", "a Choice or a token", choice)
         number = check_reward(reward)
         # The checksum comes first, so that damage to the reward alone cannot remove it.
         entry = {"checksum": checksum(token, number), "token": token, "reward": number}

@@ -191,9 +191,9 @@ def unpack_state(
     if rule is None:
         rule = encoding.decode(header["rule"], "rule")
     if not isinstance(transfer, Transfer):
-        raise checks.refuse("transfer", "a Transfer", transfer)
+        raise checks.invalid("transfer", "a Transfer", transfer)
     if not isinstance(rule, Rule):
-        raise checks.refuse("rule", "a Rule", rule)
+        raise checks.invalid("rule", "a Rule", rule)
     features = validation.parse_features(header["features"])
     encoder = encoder_from_dict(header.get("schema"), schema)
     validation.check_encoder(encoder, features)
@@ -302,7 +302,7 @@ def unpack_cache(
     dim = ledger.entries.dim
     names = validation.check_task_ids("cached_tasks", header["cached_tasks"], ledger.entries)
     if len(names) > ledger.cache.size:
-        raise checks.refuse("cached_tasks", f"up to {ledger.cache.size} tasks", names)
+        raise checks.invalid("cached_tasks", f"up to {ledger.cache.size} tasks", names)
     shapes = validation.check_list("prior_outlines", header["prior_outlines"])
     priors = [
         restore(shape, templates, parts.get(f"prior.{place}", {}), (Prior,))

@@ -25,8 +25,8 @@ from headstart.bandit.ledger.entries import (
 from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.errors import InputError
 from headstart.features.conversion import MAX_VALUE, Features
-from headstart.features.sizes import UsualSizes
 from headstart.features.transformer import AnyEncoder
+from headstart.features.usual_sizes import UsualSizes
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, find_fault, packed_size
@@ -56,14 +56,14 @@ def check_count(name: str, value: object) -> int:
 def check_list(name: str, value: object, length: int | None = None) -> list[Any]:
     """A list, of this length where it is given."""
     if not isinstance(value, list) or length not in (None, len(value)):
-        raise checks.refuse(name, "a list" if length is None else f"a list of {length}", value)
+        raise checks.invalid(name, "a list" if length is None else f"a list of {length}", value)
     return value
 
 
 def check_task_ids(name: str, value: object, known_ids: Container[str] | None = None) -> list[str]:
     """Task ids, each once; only ``known_ids``, where these are given."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise checks.refuse(name, "a list of task ids", value)
+        raise checks.invalid(name, "a list of task ids", value)
     if len(set(value)) < len(value):
         raise InputError(f"{name} must hold every task once; got some twice")
     if known_ids is not None:
@@ -80,7 +80,7 @@ def check_task_ids(name: str, value: object, known_ids: Container[str] | None = 
 def check_text(name: str, value: object, pattern: str, want: str) -> str:
     """Text that matches a regular expression as a whole."""
     if not isinstance(value, str) or not re.fullmatch(pattern, value):
-        raise checks.refuse(name, want, value)
+        raise checks.invalid(name, want, value)
     return value
 
 
@@ -93,7 +93,7 @@ def parse_windows(value: object, size: int) -> tuple[ChoiceWindow, ...]:
     """The windows of the other epochs of a task, each of at most ``size`` choices."""
     name = "other_windows"
     if not isinstance(value, list) or not 0 < len(value) <= MAX_EPOCHS:
-        raise checks.refuse(name, f"up to {MAX_EPOCHS} epochs for a task", value)
+        raise checks.invalid(name, f"up to {MAX_EPOCHS} epochs for a task", value)
     windows = []
     for window in value:
         epoch, start, bits = check_list(name, window, 3)
@@ -125,7 +125,7 @@ def parse_key(value: object) -> bytes:
 def parse_features(value: object) -> Features:
     """The columns of contexts."""
     if not isinstance(value, dict):
-        raise checks.refuse("features", "what the columns of a context are", value)
+        raise checks.invalid("features", "what the columns of a context are", value)
     fields: dict[str, Any] = {
         name: tuple(part) if isinstance(part, list) else part for name, part in value.items()
     }
@@ -135,7 +135,7 @@ def parse_features(value: object) -> Features:
     if features.names is not None:
         labels = check_list("features.names", value["names"], dim)
         if not all(isinstance(label, str) for label in labels) or len(set(labels)) < dim:
-            raise checks.refuse("features.names", "distinct texts", labels)
+            raise checks.invalid("features.names", "distinct texts", labels)
     if (features.shift is None) != (features.scale is None):
         raise InputError("features must have both a shift and a scale, or neither; got one")
     for name in ("shift", "scale"):
@@ -157,7 +157,7 @@ def check_array(
 ) -> npt.NDArray[Any]:
     """An array of this shape and type."""
     if array.shape != shape or array.dtype != dtype:
-        raise checks.refuse(name, f"an array of shape {shape} and type {dtype.__name__}", array)
+        raise checks.invalid(name, f"an array of shape {shape} and type {dtype.__name__}", array)
     return array
 
 
@@ -200,7 +200,7 @@ def check_evidence(rows: Any, tasks: Sequence[str], dim: int, forced: bool) -> N
     if not tasks:
         return
     if not isinstance(rows, list) or rows[0].shape != (width,) or rows[0].dtype != np.float64:
-        raise checks.refuse("evidence", f"rows of {width} numbers", rows[0])
+        raise checks.invalid("evidence", f"rows of {width} numbers", rows[0])
     several = max(1, BLOCK_NUMBERS // width)
     for start in range(0, len(rows), several):
         block = np.concatenate(rows[start : start + several]).reshape(-1, width)
@@ -308,13 +308,13 @@ def check_starting_fit(base: Any, dim: int) -> None:
     if base is None:
         return
     if not isinstance(base, StartingFit):
-        raise checks.refuse("base", "the state and the sums of tasks, or nothing", base)
+        raise checks.invalid("base", "the state and the sums of tasks, or nothing", base)
     checks.non_negative("base.task_count", base.task_count)
     if not isinstance(base.pooled, Evidence):
-        raise checks.refuse("base.pooled", "Evidence", base.pooled)
+        raise checks.invalid("base.pooled", "Evidence", base.pooled)
     pooled = base.pooled.replace()  # the constructor checks it
     if pooled.moment.shape != (dim,):
-        raise checks.refuse("base.pooled", f"Evidence of dimension {dim}", pooled.moment)
+        raise checks.invalid("base.pooled", f"Evidence of dimension {dim}", pooled.moment)
     fault = find_fault(pooled.replace(forced=None).pack()[None], dim)
     if fault is not None:
         raise InputError(f"base.pooled must be sums of rounds; got {fault[1]}")
@@ -324,7 +324,7 @@ def check_prior(name: str, prior: Any, dim: int, groups: tuple[int, ...] = ()) -
     """Refuse a prior that no task can start from."""
     parts = prior.parts if isinstance(prior, MixturePrior) else prior
     if not isinstance(parts, BasePrior):
-        raise checks.refuse(name, "a prior", prior)
+        raise checks.invalid(name, "a prior", prior)
     if not isinstance(parts, Prior):
         check_custom_record(name, parts, dim)
         return
@@ -333,14 +333,14 @@ def check_prior(name: str, prior: Any, dim: int, groups: tuple[int, ...] = ()) -
     check_magnitudes(name, parts)
     checked = parts.replace()  # the constructor checks it
     if parts.mean.shape != (*groups, dim):
-        raise checks.refuse(name, f"a prior whose mean has shape {(*groups, dim)}", checked.mean)
+        raise checks.invalid(name, f"a prior whose mean has shape {(*groups, dim)}", checked.mean)
 
 
 def check_custom_record(name: str, own: BasePrior | BaseBelief, dim: int) -> None:
     """Refuse a prior or a belief of a user's own class with impossible numbers or dimensions."""
     check_magnitudes(name, own)
     if own.dim != dim or own.batch != ():
-        raise checks.refuse(name, f"one task's, with {dim} features", own)
+        raise checks.invalid(name, f"one task's, with {dim} features", own)
     checks.positive(f"{name}.noise", own.noise)
     checks.non_negative(f"{name}.rounds", getattr(own, "rounds", 0.0))
 
@@ -351,7 +351,7 @@ def check_magnitudes(name: str, record: Record) -> None:
         if field.endswith("bias"):  # which may be infinite, and is checked with the prior
             continue
         if array.ndim and array.dtype not in (np.float32, np.float64):
-            raise checks.refuse(f"{name}.{field}", "floating-point numbers", array)
+            raise checks.invalid(f"{name}.{field}", "floating-point numbers", array)
         # A sum of squares of rewards is multiplied by nothing.
         limit = MAX_ENTRY if field.endswith("square") else MAX_BELIEF_NUMBER
         if not max_abs(array) <= limit:
@@ -373,9 +373,9 @@ def check_belief(name: str, belief: BaseBelief, prior: Any, dim: int) -> None:
     if isinstance(belief, MixtureBelief):
         groups, parts = check_weights(name, belief.log_weights), belief.parts
         if check_weights(name, belief.log_start) != groups:
-            raise checks.refuse(name, f"a belief with {groups[0]} groups", belief.log_start)
+            raise checks.invalid(name, f"a belief with {groups[0]} groups", belief.log_start)
     if not isinstance(parts, BaseBelief):
-        raise checks.refuse(name, "a belief", parts)
+        raise checks.invalid(name, "a belief", parts)
     check_prior(name, prior, dim, groups)
     if not isinstance(parts, Belief):
         check_custom_record(name, parts.with_prior(prior), dim)
@@ -386,7 +386,7 @@ def check_belief(name: str, belief: BaseBelief, prior: Any, dim: int) -> None:
         array: Array = checks.finite_array(f"{name}.{field}", getattr(parts, field), "numbers")
         shape = shapes.get(field, groups)
         if array.shape != shape and not (field == "noise" and array.shape == ()):
-            raise checks.refuse(f"{name}.{field}", f"of shape {shape}", array)
+            raise checks.invalid(f"{name}.{field}", f"of shape {shape}", array)
         if field in ("rounds", "square", "noise_ratio") and (array < 0).any():
             raise InputError(f"{name}.{field} must be 0 or more; got less")
         if field == "noise" and (array <= 0).any():

@@ -138,7 +138,7 @@ class Ledger:
 
     def belief_for(self, name: str, contexts: Array) -> BaseBelief:
         """The belief of a task if these contexts were on offer; changes nothing."""
-        if self.prior_state.may_tell_units(contexts):
+        if self.prior_state.may_determine_units(contexts):
             offer, new_units = self.prior_state.with_offer(contexts, update=False)
             if new_units:
                 return self.compute_belief(name, offer, keep=False)[0]
@@ -244,7 +244,7 @@ class Ledger:
         contexts have determined of the units of features (:meth:`PriorState.with_offer`).
         """
         cached, offer = self.entries[name].cached, None
-        if learn_units and self.prior_state.may_tell_units(contexts):
+        if learn_units and self.prior_state.may_determine_units(contexts):
             offer = self.prior_state.with_offer(contexts, update=cached is None)
             if cached is None or offer[1]:
                 return *self.compute_belief(name, offer[0]), offer

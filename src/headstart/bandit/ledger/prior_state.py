@@ -152,7 +152,7 @@ class PriorState:
         self._state = state
         self.units_test: Any = None  # not known yet
 
-    def may_tell_units(self, contexts: Array) -> bool:
+    def may_determine_units(self, contexts: Array) -> bool:
         """Whether contexts on offer may determine units that are not known, by a quick test.
 
         A unit is lost when the tasks that determined it leave the state.
@@ -161,7 +161,7 @@ class PriorState:
         return test if isinstance(test, bool) else bool(test(contexts))
 
     def find_units_test(self) -> Any:
-        """The answer of :meth:`may_tell_units`, or a function that gives it."""
+        """The answer of :meth:`may_determine_units`, or a function that gives it."""
         transfer, state = self.transfer, self.state
         unknown = transfer.unit_free and bool(transfer.unscaled_features(state).any())
         self.units_test = unknown and (transfer.units_test(state) or True)

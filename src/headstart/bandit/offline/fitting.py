@@ -33,7 +33,7 @@ from headstart.features.conversion import (
 )
 from headstart.features.reader import ContextReader
 from headstart.features.schema.encoder import Encoder
-from headstart.features.sizes import refuse_far_rows
+from headstart.features.usual_sizes import refuse_far_rows
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array
@@ -70,7 +70,7 @@ class Columns(NamedTuple):
         want = (
             "a pandas or Polars frame, a list of dicts, an array with names, or a dict of columns"
         )
-        raise checks.refuse("frame", want, frame)
+        raise checks.invalid("frame", want, frame)
 
     def rest(self, names: Collection[object]) -> Any:
         """What was passed, a frame or columns by name, without some of its columns."""
@@ -82,7 +82,7 @@ class Columns(NamedTuple):
         """The values of a column that an argument names."""
         if not isinstance(name, str) or name not in self.columns:
             names = ", ".join(map(repr, self.columns))
-            raise checks.refuse(argument, f"the name of a column ({names})", name)
+            raise checks.invalid(argument, f"the name of a column ({names})", name)
         column = self.columns[name]
         if checks.has_masked(column):
             raise InputError(
@@ -91,7 +91,7 @@ class Columns(NamedTuple):
         try:
             values = column_array(column) if hasattr(column, "to_numpy") else np.asarray(column)
         except (RecursionError, TypeError, ValueError):
-            raise checks.refuse(f"column {name!r}", "one value per row", column) from None
+            raise checks.invalid(f"column {name!r}", "one value per row", column) from None
         if values.ndim != 1:
             raise InputError(f"column {name!r} must have one value per row; got {values.shape}")
         return values
@@ -288,7 +288,7 @@ def read_rows(
     if feature_names is None:
         feature_names = [name for name in columns.columns if name not in others]
     elif isinstance(feature_names, (str, bytes)) or not isinstance(feature_names, Sequence):
-        raise checks.refuse("features", "a list of column names", feature_names)
+        raise checks.invalid("features", "a list of column names", feature_names)
     for name in feature_names:
         columns.array("features", name)
         if name in others:

@@ -45,7 +45,7 @@ def observe_rounds(
     epoch and the number of that choice, when they are replayed.
     """
     if journal is not None and not isinstance(journal, Journal):
-        raise checks.refuse("journal", "a Journal", journal)
+        raise checks.invalid("journal", "a Journal", journal)
     with state.lock:
         ledger = state.ledger
         entry = ledger.entry(name)
@@ -165,7 +165,7 @@ def add_task_evidence(state: BanditState, name: str, evidence: Any) -> bool:
         dim = ledger.entries.dim
         want = f"Evidence of one task with {dim} features (the intercept counts as one)"
         if not isinstance(evidence, Evidence):
-            raise checks.refuse("evidence", want, evidence)
+            raise checks.invalid("evidence", want, evidence)
         if evidence.moment.shape != (dim,):
             raise InputError(f"evidence must be {want}; got Evidence of {evidence.moment.shape}")
         fault = find_fault(evidence.pack()[None], dim, MAX_SUM)
@@ -198,7 +198,7 @@ def read_weights(weight: Any, count: int) -> Array:
     want = f"a number, or {count} of them, 0 or more"
     values = checks.finite_array("weight", weight, want)
     if values.shape not in ((), (count,)):
-        raise checks.refuse("weight", want, values)
+        raise checks.invalid("weight", want, values)
     if (values < 0).any():
         raise InputError(f"weight must be {want}; got {values.min():g}")
     weights = np.array(np.broadcast_to(values, count), dtype=np.float64)
@@ -218,7 +218,7 @@ def read_counts(mean_of: Any, count: int, model: RewardModel) -> Array:
     want = f"a number, or {count} of them, above 0"
     values = checks.finite_array("mean_of", mean_of, want)
     if values.shape not in ((), (count,)) or not (values >= MIN_WEIGHT).all():
-        raise checks.refuse("mean_of", want, mean_of)
+        raise checks.invalid("mean_of", want, mean_of)
     return np.array(np.broadcast_to(values, count), dtype=np.float64)
 
 

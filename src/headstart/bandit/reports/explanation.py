@@ -203,7 +203,9 @@ def explain_choice(
     """Explain a choice of a task."""
     level = checks.fraction("level", level, open_ends=True)
     if not isinstance(choice, Choice):
-        raise checks.refuse("choice", "a Choice (a token does not carry what was on offer)", choice)
+        raise checks.invalid(
+            "choice", "a Choice (a token does not carry what was on offer)", choice
+        )
     if choice.origin != state.origin or choice.task != task:
         raise ChoiceError(f"choice {choice.id} is not one of task {task!r} of this bandit")
     decision = choice.compute_propensities

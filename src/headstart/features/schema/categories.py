@@ -29,7 +29,7 @@ class Category(Field):
 
     def __post_init__(self) -> None:
         if not isinstance(self.values, tuple):
-            raise checks.refuse("category", "a list of values", self.values)
+            raise checks.invalid("category", "a list of values", self.values)
         if (self.buckets is None) == (not self.values):
             raise InputError(
                 "category must have either values, category('a', 'b'), or a number of buckets, "
@@ -48,13 +48,13 @@ class Category(Field):
         kind = str if texts else int
         for value in self.values:
             if type(value) is not kind or not is_encodable(value):
-                raise checks.refuse(
+                raise checks.invalid(
                     "category", "values that are all texts or all whole numbers", value
                 )
         if len(set(self.values)) < len(self.values):
             places = {value: place for place, value in enumerate(self.values)}
             twice = next(v for place, v in enumerate(self.values) if places[v] != place)
-            raise checks.refuse("category", "distinct values", twice)
+            raise checks.invalid("category", "distinct values", twice)
         if len(self.values) >= MAX_WIDTH:
             raise InputError(f"category must have fewer than {MAX_WIDTH} values: use buckets")
 

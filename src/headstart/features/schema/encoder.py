@@ -229,7 +229,7 @@ class Encoder:
         """The columns of the context's fields, zeros in place of the actions', and a 1."""
         if type(context) is not dict and not isinstance(context, Mapping):
             want = f"a dict with the fields {[each.name for each in self.context]}"
-            raise checks.refuse("context", want, context)
+            raise checks.invalid("context", want, context)
         row = np.zeros(self.field_width + 1)
         row[-1] = 1.0
         for name, field, place in self.context:

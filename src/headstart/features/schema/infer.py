@@ -114,14 +114,14 @@ def read_columns(
         "a pandas or Polars frame, a list of dicts, an array with names, a dict of columns, or the "
         "path of a log"
     )
-    raise checks.refuse("frame", want, frame)
+    raise checks.invalid("frame", want, frame)
 
 
 def column_values(name: object, column: Any) -> list[Any]:
     """The values of a column."""
     argument, want = f"column {checks.describe(name)}", "a list of values"
     if isinstance(column, Mapping):
-        raise checks.refuse(argument, want, column)
+        raise checks.invalid(argument, want, column)
     return checks.entries(argument, column, want)
 
 
@@ -129,7 +129,7 @@ def check_column(argument: str, name: object, columns: Collection[str]) -> str:
     """The name of a column of the table."""
     if not isinstance(name, str) or name not in columns:
         column_names = ", ".join(map(checks.describe, columns))
-        raise checks.refuse(argument, f"a column of the table ({shorten(column_names)})", name)
+        raise checks.invalid(argument, f"a column of the table ({shorten(column_names)})", name)
     return name
 
 

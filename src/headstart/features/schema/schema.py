@@ -230,7 +230,7 @@ class Schema:
         for part in ("context", "action"):
             fields = value.get(part, {})
             if not isinstance(fields, dict):
-                raise checks.refuse(
+                raise checks.invalid(
                     f"schema: {part}", "an object with a field for each name", fields
                 )
             groups.append({name: field_from_json(name, field) for name, field in fields.items()})
@@ -322,7 +322,7 @@ class Schema:
 def check_name(what: str, name: object) -> str:
     """The name of a field: text that is not empty."""
     if not isinstance(name, str) or not name or not is_encodable(name):
-        raise checks.refuse(what, "a name, as text", name)
+        raise checks.invalid(what, "a name, as text", name)
     return name
 
 
@@ -331,12 +331,14 @@ def check_fields(what: str, fields: object) -> NamedFields:
     if fields is None:
         return ()
     if not isinstance(fields, Mapping):
-        raise checks.refuse(what, "a dict of fields by name, {'price': headstart.number()}", fields)
+        raise checks.invalid(
+            what, "a dict of fields by name, {'price': headstart.number()}", fields
+        )
     for name, field in fields.items():
         check_name(f"the name of a field of the {what}", name)
         if not isinstance(field, Field):
             want = "a headstart.number(), category(…), boolean() or vector(n)"
-            raise checks.refuse(f"{what}: field {name!r}", want, field)
+            raise checks.invalid(f"{what}: field {name!r}", want, field)
     return tuple(sorted(fields.items()))
 
 
@@ -359,7 +361,7 @@ def check_crosses(
     for entry in checks.entries("crosses", crosses, want):
         pair = checks.entries("crosses", entry, want)
         if len(pair) != 2:
-            raise checks.refuse("crosses", want, entry)
+            raise checks.invalid("crosses", want, entry)
         for name in pair:
             if not isinstance(name, str) or name not in order:
                 hint = ""

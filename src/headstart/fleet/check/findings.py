@@ -54,7 +54,7 @@ def reasons_to_stop(profile: Profile, logs: Logs) -> Iterator[str]:
         what = "0 everywhere" if not profile.lowest.any() else "constant"
         yield f"every feature is {what}: there is nothing to learn from"
     for outlier in profile.outliers:
-        if outlier.hides_others:
+        if outlier.drowns_others:
             text = describe_outlier(profile, outlier)
             yield f"{text}: all other rows are lost in rounding. Repair or remove such rows"
 
@@ -78,7 +78,7 @@ def things_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
             f"about what tasks share; is the task column the right one?"
         )
     for outlier in profile.outliers:
-        if not outlier.hides_others:
+        if not outlier.drowns_others:
             yield f"{describe_outlier(profile, outlier)}: {ADVICE}"
     # Sums of squares do not show what varies so little beside its mean.
     little = profile.deviations**2 <= CONSTANT_SHARE * profile.means**2

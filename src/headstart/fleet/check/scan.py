@@ -70,7 +70,7 @@ def check(
         those there are.
     """
     if not isinstance(logs, Logs):
-        raise checks.refuse("logs", "headstart.fleet.Logs", logs)
+        raise checks.invalid("logs", "headstart.fleet.Logs", logs)
     parts, scan = logs.parts(), Scan(logs.dim)
     lenient = logs.replace(on_bad_rows="skip", share=logs.survey.share)
     tell = progress or no_progress

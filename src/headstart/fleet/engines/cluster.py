@@ -99,7 +99,7 @@ def address_of(cluster: str) -> str | None:
     if cluster == "ray":
         return None
     if not isinstance(cluster, str) or not re.fullmatch("(ray://)?.+:[0-9]+", cluster):
-        raise checks.refuse("cluster", want, cluster)
+        raise checks.invalid("cluster", want, cluster)
     return cluster
 
 

@@ -109,7 +109,7 @@ def evaluate(
     transfer = checked_transfer(logs, transfer, intercept)
     rule = UCB() if rule is None else rule
     if not isinstance(rule, Rule):
-        raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
+        raise checks.invalid("rule", "a Rule, such as headstart.UCB()", rule)
     checks.flag("standardize", standardize)
     checks.fraction("future", future, open_ends=True)
     checks.integer("first", first, 1)

@@ -80,11 +80,11 @@ class Columns(Settings):
             if name is None and role in OPTIONAL:
                 continue
             if not isinstance(name, str) or not name:
-                raise checks.refuse(role, "the name of a column", name)
+                raise checks.invalid(role, "the name of a column", name)
         given: object = self.features
         if self.schema is not None:
             if not isinstance(self.schema, Schema):
-                raise checks.refuse("schema", "a headstart.Schema", self.schema)
+                raise checks.invalid("schema", "a headstart.Schema", self.schema)
             if given is not None:
                 raise InputError(
                     "features must not be given together with a schema, which has them"
@@ -95,7 +95,7 @@ class Columns(Settings):
             object.__setattr__(self, "features", given)
         names = given if isinstance(given, tuple) else (given,)
         if not names or not all(isinstance(name, str) and name.strip() for name in names):
-            raise checks.refuse("features", "names of columns, or a pattern such as 'x*'", given)
+            raise checks.invalid("features", "names of columns, or a pattern such as 'x*'", given)
         distinct = [name for role, name in self.roles.items() if role not in ("timestamp", "round")]
         for name in distinct:
             if distinct.count(name) > 1:

@@ -90,16 +90,16 @@ def find_files(
     """All files that are meant, in the order of their names within each entry; notes on links."""
     entries = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     if not isinstance(entries, (list, tuple)) or not entries:
-        raise checks.refuse("paths", WANT, paths)
+        raise checks.invalid("paths", WANT, paths)
     by_path: dict[str, File] = {}
     for entry in entries:
         path = os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else ""
         try:
             if not isinstance(path, str) or not path or "\0" in path:
-                raise checks.refuse("paths", WANT, entry)
+                raise checks.invalid("paths", WANT, entry)
             os.fsencode(path)
         except UnicodeEncodeError:
-            raise checks.refuse("paths", WANT, entry) from None
+            raise checks.invalid("paths", WANT, entry) from None
         if path.startswith("file://"):
             path = fs.FileSystem.from_uri(path)[1] if "*" not in path else path[len("file://") :]
         files = find_urls(path, given, storage) if is_url(path) else find_local(path, given)

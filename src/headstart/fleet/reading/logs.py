@@ -27,7 +27,7 @@ from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.reading.types import is_number, is_text, time_unit
 
 ROWS = 500_000  # about this many rows are a part
-BLOCK = 1 << 20  # at most this many rows are a block,
+BLOCK_ROWS = 1 << 20  # at most this many rows are a block,
 MAX_FINGERPRINTS = 1 << 18  # fingerprints of a log, about
 FRUGAL_ROWS = 1 << 17  # fewer than this if memory is scarce,
 BYTES = 256 * 2**20  # and about this many bytes of features
@@ -104,7 +104,7 @@ class Logs:
         storage: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(columns, Columns):
-            raise checks.refuse("columns", "headstart.fleet.Columns", columns)
+            raise checks.invalid("columns", "headstart.fleet.Columns", columns)
         self.columns = columns
         self.on_bad_rows = checks.one_of("on_bad_rows", on_bad_rows, ("error", "skip"))
         self.format = None if format is None else checks.one_of("format", format, files.FORMATS)
@@ -287,7 +287,9 @@ class Logs:
         """About how many bytes the rows of a part take in memory, at most."""
         return 2 * part.bytes if part.rows is None else 8 * (self.width + 4) * part.rows
 
-    def read(self, part: Part, *, transposed: bool = True, rows: int = BLOCK) -> Iterator[Rows]:
+    def read(
+        self, part: Part, *, transposed: bool = True, rows: int = BLOCK_ROWS
+    ) -> Iterator[Rows]:
         """The rows of a part, in blocks of at most a million.
 
         Parameters

@@ -80,7 +80,7 @@ class Outlier(NamedTuple):
     size: float
 
     @property
-    def hides_others(self) -> bool:
+    def drowns_others(self) -> bool:
         """Whether what the other rows say is lost in rounding."""
         return self.times > HIDING
 
@@ -134,7 +134,7 @@ def column_notes(
     squares = squares - 2.0 * centre * sums + count * centre**2
     columns = [*(f"feature {name}" for name in names), "reward"]
     outliers = find_outliers(columns, centre, size, squares, count)
-    lost = [outlier for outlier in outliers if outlier.hides_others]
+    lost = [outlier for outlier in outliers if outlier.drowns_others]
     if lost:
         more = f" (and {len(lost) - 1} more like it)" if len(lost) > 1 else ""
         raise InputError(

@@ -138,7 +138,7 @@ def with_bound(
     for place, (label, values) in enumerate(bounds.items()):
         array = checks.finite_array(f"bounds[{label!r}]", values, "a vector", ndim=1)
         if len(array) != len(curve):
-            raise checks.refuse(f"bounds[{label!r}]", f"{len(curve)} numbers", np.asarray(values))
+            raise checks.invalid(f"bounds[{label!r}]", f"{len(curve)} numbers", np.asarray(values))
         nothing = pl.lit(None, dtype=pl.Float64)
         means = pl.Series("mean", array.astype(np.float64))
         parts.append(

@@ -126,7 +126,7 @@ def spectrum(report: Report, name: str = "spectrum") -> Figure:
 def variances(report: Report) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The eigenvalues of a report, refused if it has none."""
     if not isinstance(report, Report):
-        raise checks.refuse("report", "what bandit.report() gives", report)
+        raise checks.invalid("report", "what bandit.report() gives", report)
     if report.eigenvalues is None:
         why = f" ({report.note})" if report.note else ""
         raise InputError(

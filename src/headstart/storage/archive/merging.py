@@ -41,7 +41,7 @@ def merge_evidence(
     >>> folder.cleanup()
     """
     if isinstance(paths, os.PathLike) or not checks.is_iterable(paths):
-        raise checks.refuse("paths", "a list of paths", paths)
+        raise checks.invalid("paths", "a list of paths", paths)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(EvidenceFile(path)) for path in paths]
         if not files:

@@ -109,20 +109,20 @@ def packed_batches(items: Iterable[tuple[Any, Evidence]], dim: int) -> Iterator[
     """Ids and packed evidence, checked, from what users give."""
     want = "pairs of a task id and its Evidence, or of many ids and Evidence with a batch axis"
     if not checks.is_iterable(items):
-        raise checks.refuse("items", want, items)
+        raise checks.invalid("items", want, items)
     forced: bool | None = None
     for item in items:
         if not isinstance(item, (tuple, list)) or len(item) != 2:
-            raise checks.refuse("items", want, item)
+            raise checks.invalid("items", want, item)
         ids, evidence = item
         if not isinstance(evidence, Evidence):
-            raise checks.refuse("items", want, evidence)
+            raise checks.invalid("items", want, evidence)
         if len(evidence.batch) > 1:
-            raise checks.refuse("items", want, evidence.moment)
+            raise checks.invalid("items", want, evidence.moment)
         if not evidence.batch:
             ids = [ids]
         elif not checks.is_iterable(ids):
-            raise checks.refuse("items", want, ids)
+            raise checks.invalid("items", want, ids)
         names = [task_name(id) for id in ids]
         rows = np.atleast_2d(evidence.pack())
         if len(names) != len(rows):

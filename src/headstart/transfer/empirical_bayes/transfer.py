@@ -127,7 +127,7 @@ class EmpiricalBayes(StandardizedTransfer):
             checks.flag(name, getattr(self, name))
         check_number_or_name("decay_tasks", self.decay_tasks, ("auto",))
         if not isinstance(self.decay_tasks, str) and self.decay_tasks < 1.0:
-            raise checks.refuse("decay_tasks", "'auto', or 1 task or more", self.decay_tasks)
+            raise checks.invalid("decay_tasks", "'auto', or 1 task or more", self.decay_tasks)
 
     @property
     def counts_running(self) -> bool:

@@ -141,7 +141,7 @@ class Mixture(StandardizedTransfer):
         """The state before any task."""
         dim = checks.integer("dim", dim, 1)
         if batch:
-            raise checks.refuse("batch", "() for a Mixture, which is not batched", batch)
+            raise checks.invalid("batch", "() for a Mixture, which is not batched", batch)
         known = 0.0 if noise is None else checks.positive("noise", noise)
         variance = (known or 1.0) ** 2
         counts = [number for number in GROUP_COUNTS if number <= self.groups]
