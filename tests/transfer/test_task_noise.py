@@ -216,3 +216,26 @@ def test_rewards_that_are_all_equal_do_not_show_how_much_they_vary():
     varied = Tasks.of(hs.Evidence.of(np.array([[1.0, 1.0], [2.0, 1.0]]), [2.0, 4.0]))
     np.testing.assert_allclose(typical_squares(fit, varied, True), (10.0, 1.0))
     np.testing.assert_allclose(typical_squares(fit, varied, False), (10.0, 10.0))
+
+
+@pytest.mark.parametrize("factor", [200.0, 1000.0])
+@pytest.mark.parametrize("broken", [0, 7, 29])
+def test_one_broken_task_leaves_the_others_alone_where_noise_is_shared(broken, factor):
+    """Levels rise while noise falls: a correlation by which all tasks but one get one noise."""
+    rng = np.random.default_rng(8)
+    scale = np.linspace(1.5, 0.5, 30)
+    scale[broken] *= factor
+    contexts = np.concatenate([rng.normal(size=(30, 20, 2)), np.ones((30, 20, 1))], -1)
+    rewards = contexts[..., 0] + 4.0 * np.linspace(0.0, 1.0, 30)[:, None]
+    rewards += scale[:, None] * rng.normal(size=(30, 20))
+    transfer = hs.EmpiricalBayes().with_constant(True)
+    state = transfer.init(3)
+    for task in map(hs.Evidence.of, contexts, rewards):
+        state = transfer.fold(state, task)
+    state = transfer.update_fit(state)
+    prior = transfer.prior(state)
+    assert prior.noise_dof == pytest.approx(1024.0)
+    assert 0.8 < prior.noise < 1.3
+    own = np.sqrt(state.tasks.noise_variance)
+    assert own[broken] == pytest.approx(scale[broken], rel=0.4)
+    assert np.delete(own, broken).max() < 1.5

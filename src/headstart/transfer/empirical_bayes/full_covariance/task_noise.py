@@ -23,8 +23,11 @@ Only sums up to Σr² are kept of a task, so a noisy task cannot be distinguishe
 large rewards. Where this matters most it can be detected: the variance of clicks, counts and
 amounts spent follows from their mean. If all rewards have one of two values, or the tasks' mean
 rewards and residual variances have a high rank correlation (Spearman's), all tasks are given one
-noise; otherwise tasks in which little happened would count for more than others. In all other cases
-a task whose rewards are all equal has no information on its noise.
+noise; otherwise tasks in which little happened would count for more than others. The two may also
+have a high correlation by chance, or because both change with time, and the variance of a broken
+sensor follows from no mean: a task with far more than the others has its own noise, and does not
+count for theirs. Where noise is not shared, a task whose rewards are all equal has no information
+on its noise.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ MAX_DOF = 1e8
 MAX_SHORT_TASK_RATIO = 100.0  # times s², for R_i² of a task too short for least squares
 MIN_RANK_CORRELATION = 0.5  # at which the variance of rewards is taken to follow from their mean
 MIN_STANDARD_ERRORS = 3.0  # that the correlation must be away from zero
+NOISIEST_SHARE = 0.1  # of the tasks, beside whose variance
+FAR_NOISIER = 1e3  # times as much is a task's own, even where all others are given one noise
 
 
 class Residuals(NamedTuple):
@@ -99,8 +104,23 @@ def usable_residuals(
     is_shared = is_shared | are_correlated(
         task_rewards / total, variance, counted & informative & (dof > 0)
     )
-    informative = informative | is_shared[..., None]
-    return Residuals(square * informative, dof * informative, tasks.weight, is_shared)
+    odd = are_far_noisier(variance, counted & informative & (dof > 0)) & is_shared[..., None]
+    known = xp.where(odd, MAX_DOF / xp.maximum(dof, 1e-300), 1.0)  # by its own residuals alone
+    known = known * (informative | is_shared[..., None])
+    return Residuals(square * known, dof * known, tasks.weight * ~odd, is_shared)
+
+
+def are_far_noisier(variance: Array, counted: Array) -> Array:
+    """Which of the tasks that are counted have a variance far above that of the noisiest tenth.
+
+    >>> are_far_noisier(np.array([1e6, 1.0, 2.0, 3.0]), np.array([True, True, True, True]))
+    array([ True, False, False, False])
+    """
+    xp, count = array_namespace(variance), counted.sum(-1, keepdims=True)
+    above = xp.maximum((count * NOISIEST_SHARE).astype(int), count > 2)  # one may be odd
+    ranked = xp.sort(xp.where(counted, variance, 0.0), axis=-1)
+    usual = xp.take_along_axis(ranked, ranked.shape[-1] - 1 - above, -1)
+    return xp.asarray(counted & (variance > FAR_NOISIER * usual))
 
 
 def are_correlated(first: Array, second: Array, counted: Array) -> Any:
