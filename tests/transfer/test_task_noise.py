@@ -239,3 +239,20 @@ def test_one_broken_task_leaves_the_others_alone_where_noise_is_shared(broken, f
     own = np.sqrt(state.tasks.noise_variance)
     assert own[broken] == pytest.approx(scale[broken], rel=0.4)
     assert np.delete(own, broken).max() < 1.5
+
+
+@pytest.mark.parametrize("broken", [15, 25, 39])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_broken_task_leaves_the_others_alone_where_tasks_are_short(broken, seed):
+    """Without residuals of least squares, the noise must not be taken for unusual tasks."""
+    rng = np.random.default_rng(seed)
+    transfer = hs.EmpiricalBayes().with_constant(True)
+    state, mean = transfer.init(12), rng.normal(size=12)
+    for task in range(45):
+        contexts = np.concatenate([rng.normal(size=(10, 11)), np.ones((10, 1))], -1)
+        rewards = contexts @ (mean + 0.7 * rng.normal(size=12))
+        rewards += (1000.0 if task == broken else 1.0) * rng.normal(size=10)
+        state = transfer.fold(state, hs.Evidence.of(contexts, rewards))
+        if task >= broken:
+            assert 0.3 < np.sqrt(state.fit.noise_variance) < 3.0
+    assert np.trace(transfer.prior(state).covariance) / 12 < 3 * 0.7**2

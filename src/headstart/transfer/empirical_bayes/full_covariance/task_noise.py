@@ -14,7 +14,8 @@ RSS_i is that of least squares on the task alone, so that a task whose θ is unl
 not taken for a noisy one. Only a task hardly longer than its dimension has residuals around its
 posterior mean instead (under the low-rank population where there is one:
 :mod:`~headstart.transfer.empirical_bayes.low_rank.noise`), and these make it noisier by no more
-than a factor of ten.
+than a factor of ten, unless its rewards are far larger than those of most tasks: whether that is
+noise or an unusual θ, Σ is not to grow by it.
 
 ν and s² are those that make all tasks' residuals likeliest: s² by Newton's method at every ν of a
 grid, then the grid's average, weighted by likelihood. ν → ∞ is one noise for all.
@@ -40,6 +41,7 @@ from headstart.arrays import array_namespace, float_if_scalar, stable_argsort
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma, log_gamma
+from headstart.transfer.empirical_bayes.full_covariance.population import lower_median
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 #: The degrees of freedom that are tried, and how likely each is before there are tasks.
@@ -58,6 +60,7 @@ MIN_RANK_CORRELATION = 0.5  # at which the variance of rewards is taken to follo
 MIN_STANDARD_ERRORS = 3.0  # that the correlation must be away from zero
 NOISIEST_SHARE = 0.1  # of the tasks, beside whose variance
 FAR_NOISIER = 1e3  # times as much is a task's own, even where all others are given one noise
+FAR_LARGER_SQUARE = 1e3  # times the usual mean square reward, from which R_i² has no limit
 
 
 class Residuals(NamedTuple):
@@ -73,16 +76,26 @@ class Residuals(NamedTuple):
 
 
 def usable_residuals(
-    tasks: Tasks, square: Array, dof: Array, constant: bool, noise: Any
+    tasks: Tasks,
+    square: Array,
+    dof: Array,
+    constant: bool,
+    noise: Any,
+    expected: Array | None = None,
 ) -> Residuals:
     """Residuals, with no degrees of freedom where they do not determine the noise.
 
     ``square`` and ``dof`` are those around the posterior means, for tasks that are too short
     for least squares; ``noise`` is s². ``constant`` says that the last feature is 1 in every
-    context, so that Σr is known.
+    context, so that Σr is known. ``expected`` is the mean square reward of each task that a
+    population leads to expect, where it may be less than the median of these tasks.
     """
     xp = array_namespace(square)
-    square = xp.minimum(square, MAX_SHORT_TASK_RATIO * dof * xp.asarray(noise)[..., None])
+    size = tasks.squares / xp.maximum(tasks.rounds, 1e-300)
+    usual = lower_median(size, (size > 0) & (tasks.weight > 0))
+    usual = usual if expected is None else xp.minimum(usual, expected)
+    most = MAX_SHORT_TASK_RATIO * dof * xp.asarray(noise)[..., None]
+    square = xp.where(size > FAR_LARGER_SQUARE * usual, square, xp.minimum(square, most))
     long = tasks.dof >= MIN_RESIDUAL_DOF
     square = xp.where(long, tasks.residual, square)
     dof = xp.where(long, tasks.dof, dof)
@@ -116,6 +129,8 @@ def are_far_noisier(variance: Array, counted: Array) -> Array:
     >>> are_far_noisier(np.array([1e6, 1.0, 2.0, 3.0]), np.array([True, True, True, True]))
     array([ True, False, False, False])
     """
+    if not variance.shape[-1]:
+        return counted
     xp, count = array_namespace(variance), counted.sum(-1, keepdims=True)
     above = xp.maximum((count * NOISIEST_SHARE).astype(int), count > 2)  # one may be odd
     ranked = xp.sort(xp.where(counted, variance, 0.0), axis=-1)
