@@ -216,3 +216,43 @@ def test_rewards_that_are_all_equal_do_not_show_how_much_they_vary():
     varied = Tasks.of(hs.Evidence.of(np.array([[1.0, 1.0], [2.0, 1.0]]), [2.0, 4.0]))
     np.testing.assert_allclose(typical_squares(fit, varied, True), (10.0, 1.0))
     np.testing.assert_allclose(typical_squares(fit, varied, False), (10.0, 10.0))
+
+
+@pytest.mark.parametrize("factor", [200.0, 1000.0])
+@pytest.mark.parametrize("broken", [0, 7, 29])
+def test_one_broken_task_leaves_the_others_alone_where_noise_is_shared(broken, factor):
+    """Levels rise while noise falls: a correlation by which all tasks but one get one noise."""
+    rng = np.random.default_rng(8)
+    scale = np.linspace(1.5, 0.5, 30)
+    scale[broken] *= factor
+    contexts = np.concatenate([rng.normal(size=(30, 20, 2)), np.ones((30, 20, 1))], -1)
+    rewards = contexts[..., 0] + 4.0 * np.linspace(0.0, 1.0, 30)[:, None]
+    rewards += scale[:, None] * rng.normal(size=(30, 20))
+    transfer = hs.EmpiricalBayes().with_constant(True)
+    state = transfer.init(3)
+    for task in map(hs.Evidence.of, contexts, rewards):
+        state = transfer.fold(state, task)
+    state = transfer.update_fit(state)
+    prior = transfer.prior(state)
+    assert prior.noise_dof == pytest.approx(1024.0)
+    assert 0.8 < prior.noise < 1.3
+    own = np.sqrt(state.tasks.noise_variance)
+    assert own[broken] == pytest.approx(scale[broken], rel=0.4)
+    assert np.delete(own, broken).max() < 1.5
+
+
+@pytest.mark.parametrize("broken", [15, 25, 39])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_broken_task_leaves_the_others_alone_where_tasks_are_short(broken, seed):
+    """Without residuals of least squares, the noise must not be taken for unusual tasks."""
+    rng = np.random.default_rng(seed)
+    transfer = hs.EmpiricalBayes().with_constant(True)
+    state, mean = transfer.init(12), rng.normal(size=12)
+    for task in range(45):
+        contexts = np.concatenate([rng.normal(size=(10, 11)), np.ones((10, 1))], -1)
+        rewards = contexts @ (mean + 0.7 * rng.normal(size=12))
+        rewards += (1000.0 if task == broken else 1.0) * rng.normal(size=10)
+        state = transfer.fold(state, hs.Evidence.of(contexts, rewards))
+        if task >= broken:
+            assert 0.3 < np.sqrt(state.fit.noise_variance) < 3.0
+    assert np.trace(transfer.prior(state).covariance) / 12 < 3 * 0.7**2

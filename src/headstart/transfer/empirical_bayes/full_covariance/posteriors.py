@@ -109,6 +109,15 @@ def task_posteriors(fit: Fit, root: Array, tasks: Tasks) -> TaskPosteriors:
     return TaskPosteriors(known, z, mean, square, dof)
 
 
+def expected_squares(fit: Fit, tasks: Tasks) -> Array:
+    """The mean square reward of every task that a fit leads to expect, tr G (Σ + μμᵀ)/n + s²."""
+    xp = array_namespace(tasks.gram)
+    second = fit.covariance + fit.mean[..., :, None] * fit.mean[..., None, :]
+    signal = (tasks.gram * second[..., None, :, :]).sum((-2, -1))
+    noise = xp.asarray(fit.noise_variance)[..., None]
+    return xp.asarray(signal / xp.maximum(tasks.rounds, 1e-300) + noise)
+
+
 def estimate_task_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks:
     """The tasks with R_i² as their residuals under a fit show it.
 
@@ -116,8 +125,10 @@ def estimate_task_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks
     """
     xp = array_namespace(tasks.gram)
 
+    expected = expected_squares(fit, tasks)
+
     def variance(square: Array, dof: Array) -> Array:
-        usable = usable_residuals(tasks, square, dof, constant, fit.noise_variance)
+        usable = usable_residuals(tasks, square, dof, constant, fit.noise_variance, expected)
         return task_variance(fit.noise_variance, fit.dof, usable.square, usable.dof)
 
     def by_posteriors(own: Array) -> Array:

@@ -14,7 +14,8 @@ RSS_i is that of least squares on the task alone, so that a task whose θ is unl
 not taken for a noisy one. Only a task hardly longer than its dimension has residuals around its
 posterior mean instead (under the low-rank population where there is one:
 :mod:`~headstart.transfer.empirical_bayes.low_rank.noise`), and these make it noisier by no more
-than a factor of ten.
+than a factor of ten, unless its rewards are far larger than those of most tasks: whether that is
+noise or an unusual θ, Σ is not to grow by it.
 
 ν and s² are those that make all tasks' residuals likeliest: s² by Newton's method at every ν of a
 grid, then the grid's average, weighted by likelihood. ν → ∞ is one noise for all.
@@ -23,8 +24,11 @@ Only sums up to Σr² are kept of a task, so a noisy task cannot be distinguishe
 large rewards. Where this matters most it can be detected: the variance of clicks, counts and
 amounts spent follows from their mean. If all rewards have one of two values, or the tasks' mean
 rewards and residual variances have a high rank correlation (Spearman's), all tasks are given one
-noise; otherwise tasks in which little happened would count for more than others. In all other cases
-a task whose rewards are all equal has no information on its noise.
+noise; otherwise tasks in which little happened would count for more than others. The two may also
+have a high correlation by chance, or because both change with time, and the variance of a broken
+sensor follows from no mean: a task with far more than the others has its own noise, and does not
+count for theirs. Where noise is not shared, a task whose rewards are all equal has no information
+on its noise.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from headstart.arrays import array_namespace, float_if_scalar, stable_argsort
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma, log_gamma
+from headstart.transfer.empirical_bayes.full_covariance.population import lower_median
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 #: The degrees of freedom that are tried, and how likely each is before there are tasks.
@@ -53,6 +58,9 @@ MAX_DOF = 1e8
 MAX_SHORT_TASK_RATIO = 100.0  # times s², for R_i² of a task too short for least squares
 MIN_RANK_CORRELATION = 0.5  # at which the variance of rewards is taken to follow from their mean
 MIN_STANDARD_ERRORS = 3.0  # that the correlation must be away from zero
+NOISIEST_SHARE = 0.1  # of the tasks, beside whose variance
+FAR_NOISIER = 1e3  # times as much is a task's own, even where all others are given one noise
+FAR_LARGER_SQUARE = 1e3  # times the usual mean square reward, from which R_i² has no limit
 
 
 class Residuals(NamedTuple):
@@ -68,18 +76,28 @@ class Residuals(NamedTuple):
 
 
 def usable_residuals(
-    tasks: Tasks, square: Array, dof: Array, constant: bool, noise: Any
+    tasks: Tasks,
+    square: Array,
+    dof: Array,
+    constant: bool,
+    noise: Any,
+    expected: Array | None = None,
 ) -> Residuals:
     """Residuals, with no degrees of freedom where they do not determine the noise.
 
     ``square`` and ``dof`` are those around the posterior means, for tasks that are too short
     for least squares; ``noise`` is s². ``constant`` says that the last feature is 1 in every
-    context, so that Σr is known.
+    context, so that Σr is known. ``expected`` is the mean square reward of each task that a
+    population leads to expect, where it may be less than the median of these tasks.
     """
     xp = array_namespace(square)
     dof = xp.maximum(dof, 0.0)  # rounds of small weight can be fewer than what they determine
-    largest = MAX_SHORT_TASK_RATIO * dof * xp.asarray(noise)[..., None]
-    square = xp.minimum(xp.maximum(square, 0.0), largest)
+    square = xp.where(dof > 0, xp.maximum(square, 0.0), 0.0)
+    size = tasks.squares / xp.maximum(tasks.rounds, 1e-300)
+    usual = lower_median(size, (size > 0) & (tasks.weight > 0))
+    usual = usual if expected is None else xp.minimum(usual, expected)
+    most = MAX_SHORT_TASK_RATIO * dof * xp.asarray(noise)[..., None]
+    square = xp.where(size > FAR_LARGER_SQUARE * usual, square, xp.minimum(square, most))
     long = tasks.dof >= MIN_RESIDUAL_DOF
     square = xp.where(long, tasks.residual, square)
     dof = xp.where(long, tasks.dof, dof)
@@ -101,8 +119,25 @@ def usable_residuals(
     is_shared = is_shared | are_correlated(
         task_rewards / total, variance, counted & informative & (dof > 0)
     )
-    informative = informative | is_shared[..., None]
-    return Residuals(square * informative, dof * informative, tasks.weight, is_shared)
+    odd = are_far_noisier(variance, counted & informative & (dof > 0)) & is_shared[..., None]
+    known = xp.where(odd, MAX_DOF / xp.maximum(dof, 1e-300), 1.0)  # by its own residuals alone
+    known = known * (informative | is_shared[..., None])
+    return Residuals(square * known, dof * known, tasks.weight * ~odd, is_shared)
+
+
+def are_far_noisier(variance: Array, counted: Array) -> Array:
+    """Which of the tasks that are counted have a variance far above that of the noisiest tenth.
+
+    >>> are_far_noisier(np.array([1e6, 1.0, 2.0, 3.0]), np.array([True, True, True, True]))
+    array([ True, False, False, False])
+    """
+    if not variance.shape[-1]:
+        return counted
+    xp, count = array_namespace(variance), counted.sum(-1, keepdims=True)
+    above = xp.maximum((count * NOISIEST_SHARE).astype(int), count > 2)  # one may be odd
+    ranked = xp.sort(xp.where(counted, variance, 0.0), axis=-1)
+    usual = xp.take_along_axis(ranked, ranked.shape[-1] - 1 - above, -1)
+    return xp.asarray(counted & (variance > FAR_NOISIER * usual))
 
 
 def are_correlated(first: Array, second: Array, counted: Array) -> Any:

@@ -40,6 +40,8 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 
 MIN_SHARE = 1e-3  # the least I / Σ f
 MAX_STEP = 1.0  # of log R²
+#: The gradient, beyond what any noise of this size gives, at which a task counts for R_i alone.
+FAR_GRADIENT, FAR_GRADIENT_PER_DOF = 10.0, 3.0
 
 
 class NoiseScores(NamedTuple):
@@ -119,7 +121,9 @@ def marginal_residuals(low: LowRank, tasks: Tasks, noise_variance: Any) -> Margi
     tasks = scale_tasks(tasks, low.scale)
     given = task_precisions(tasks, noise_variance, low.residual)
     scores = noise_scores(low, tasks, noise_variance, given)
-    total = NoiseScores(*((given.weight * each).sum(-1) for each in scores))
+    far = scores.gradient > FAR_GRADIENT + FAR_GRADIENT_PER_DOF * scores.dof
+    counted = given.weight * ~far
+    total = NoiseScores(*((counted * each).sum(-1) for each in scores))
     squared_residual = xp.maximum(xp.asarray(low.residual) ** 2, 1e-300)  # σ² may all but vanish
     total_curvature = xp.asarray(low.curvature) / squared_residual
     total = total._replace(curvature=xp.maximum(total.curvature, total_curvature))
