@@ -182,7 +182,9 @@ class TestForking:
 
         def in_child():
             for id in list(bandit):
-                if bandit.task(id).evidence.rounds != bandit.task(id).rounds:
+                learned, rounds = bandit.task(id).evidence.rounds, bandit.task(id).rounds
+                is_whole = 0 < learned <= rounds + 1e-9 if name == "items" else learned == rounds
+                if not is_whole:  # repeats of items count less than a round
                     return 1
             total = sum(bandit.task(id).rounds for id in bandit)
             go_on(bandit, 2, 1000)

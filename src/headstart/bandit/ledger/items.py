@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headstart.bandit.ledger.changes import Step
 from headstart.bandit.ledger.influences import (
@@ -55,20 +56,28 @@ class ItemLedger:
         The columns of rows; the last of them are those of items.
     action_columns
         The columns that are of actions alone.
+    number_columns
+        Those of them whose origin is arbitrary.
     rewards
         What rewards are.
     """
 
-    def __init__(self, features: Features, action_columns: Columns, rewards: RewardModel) -> None:
+    def __init__(
+        self,
+        features: Features,
+        action_columns: Columns,
+        number_columns: npt.NDArray[np.intp],
+        rewards: RewardModel,
+    ) -> None:
         self.rewards = rewards
         self.table = ItemTable()
         self.tasks: dict[str, TaskItems] = {}
         self.waiting: list[tuple[str, list[str]]] = []  # offers that do not count yet
         self.compared: tuple[str, ...] = ()  # tasks with which first rewards of others are compared
         self.features = features
-        self.action_columns = action_columns
+        self.action_columns, self.number_columns = action_columns, number_columns
         self.first_column = features.context_dim - len(COLUMN_NAMES)
-        self.field_count = len(np.arange(features.context_dim)[action_columns])
+        self.field_count = len(number_columns)
         self.own = OwnColumn(self.first_column + OWN, not rewards.needs_belief)
         self.vector_columns = slice(features.context_dim - RANK, features.context_dim)
 
@@ -144,8 +153,8 @@ class ItemLedger:
         columns[:, 0] *= rest
         columns[:, 2:] *= rest[:, None]
         columns[:, OWN] = own * (sums / np.maximum(counts, 1.0) - self.own_level(task))
-        fields = table[:, self.action_columns]
-        table[:, self.action_columns] += own[:, None] * (self.own_fields(task) - fields)
+        table[:, self.action_columns] *= rest[:, None]
+        table[:, self.number_columns] += own[:, None] * task.totals.mean_fields
 
     def add_offer(self, name: str, labels: Sequence[Any], allowed: Any = None) -> list[Step]:
         """Note that items were on offer to a task; how to count those that have waited too long."""
@@ -176,16 +185,11 @@ class ItemLedger:
         """What one more reward adds to the sums of a task, and what is doubtful of it."""
         change, doubt = change_of(task, reward, self.tasks, self.compared)
         sums = weight, weight * reward, weight * reward**2, repeats, change, float(change > 0.0)
-        return RewardSums(*sums, weight * row[self.action_columns]), doubt
+        return RewardSums(*sums, weight * row[self.number_columns]), doubt
 
     def own_level(self, task: TaskItems) -> float:
         """m₀, the mean reward of a task, shrunken towards that of all rewards."""
         return (task.totals.total + self.table.totals.mean) / (task.totals.rewards + 1.0)
-
-    def own_fields(self, task: TaskItems) -> Array | float:
-        """The mean columns of actions that a task had rewards of, as m₀ of its rewards."""
-        totals = self.table.totals
-        return (task.totals.fields + totals.mean_fields) / (task.totals.rewards + 1.0)
 
     def steps_to_learn(
         self,

@@ -24,7 +24,7 @@ def new_items(
     """The ledger of items of a bandit, if its schema knows items by their ids."""
     if not isinstance(encoder, Encoder) or not encoder.schema.identity:
         return None
-    return ItemLedger(features, encoder.action_columns, rewards)
+    return ItemLedger(features, encoder.action_columns, encoder.number_columns, rewards)
 
 
 def item_round(

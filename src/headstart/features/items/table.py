@@ -8,10 +8,11 @@ rewards::
 how often it has been on offer (:mod:`~headstart.features.items.offers`), and the vector E. A new
 item has q = K = 0. Where the task has rewards of the item itself, with mean m and share s
 (:mod:`~headstart.features.items.repeats`), a column holds s (m − m₀), m₀ being the task's mean
-reward, q is multiplied by 1 − s, the columns x of the action alone become (1 − s) x + s x₀, x₀
-being their mean over the task's rewards, and those of offers and of E are multiplied by 1 − s. m₀
-and x₀ count the means over all tasks as one reward. Where x is shifted, so is x₀, and with it the
-row. The coefficient of s (m − m₀) is 1; for clicks, it is learned.
+reward, which counts the mean over all tasks as one reward. The coefficient of this column is 1; for
+clicks, it is learned. The columns q, those of offers and of E, and those x of the action alone are
+multiplied by 1 − s; a number becomes (1 − s) x + s x̄, x̄ being its mean over the task's rewards: if
+it is shifted, so is the row. (Categories stay 0 where they were: columns that are rarely not 0 have
+their units from the tasks that have met them.)
 
 What a task contributes to n, S and the totals counts as often as its influence ω says
 (:mod:`~headstart.features.items.influence`).

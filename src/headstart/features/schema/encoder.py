@@ -62,6 +62,8 @@ class Encoder:
         How many columns a row has, without those that identity adds.
     action_columns : slice or ndarray of int
         The columns that are of actions alone: their fields, and crosses of these.
+    number_columns : ndarray of int
+        Those of them that are numbers, or products of numbers, whose origin is arbitrary.
     is_bounded : ndarray of bool
         Of each column, whether it holds only zeros and ones.
     """
@@ -91,10 +93,14 @@ class Encoder:
         if own:
             self.action_columns = np.r_[self.action_columns, *own]
         bounded = [flag for each in (*self.context, *self.action) for flag in each.field.is_bounded]
+        numbers = [not flag for flag in bounded]
         for one, two in schema.crosses:
-            flags = fields[one].is_bounded, fields[two].is_bounded
-            bounded += [left and right for left in flags[0] for right in flags[1]]
+            pairs = list(itertools.product(fields[one].is_bounded, fields[two].is_bounded))
+            bounded += [left and right for left, right in pairs]
+            numbers += [not (left or right) for left, right in pairs]
         self.is_bounded = np.array(bounded, dtype=bool)
+        of_actions = np.arange(self.width)[self.action_columns]
+        self.number_columns: Places = of_actions[np.array(numbers, dtype=bool)[of_actions]]
         factors = self.column_factors()
         self.action_factors = self.factors_among(factors, factors >= self.context_width)
         self.context_factors = self.factors_among(factors, factors < self.context_width)
