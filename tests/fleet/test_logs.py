@@ -82,7 +82,7 @@ def test_ranges_of_bytes_lose_and_repeat_no_line(logbook, form, size, rows, wind
 def test_large_row_groups_are_read_in_batches(logbook, tmp_path, monkeypatch):
     content = logbook.table(rows=500)
     path = logbook.write(tmp_path / "log.parquet", content, group=300)
-    monkeypatch.setattr(logs, "BLOCK", 64)
+    monkeypatch.setattr(logs, "BLOCK_ROWS", 64)
     found = Logs(path, PLAIN)
     sizes = [rows.count for part in found.parts() for rows in found.read(part)]
     assert sum(sizes) == 500
@@ -1074,7 +1074,7 @@ def test_files_of_which_a_time_is_known_have_it_in_their_key(logbook, tmp_path, 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
 def test_a_file_behind_a_url_that_changes_is_noticed(form, logbook, tmp_path, memory, monkeypatch):
-    monkeypatch.setattr(logs, "BLOCK", 1)
+    monkeypatch.setattr(logs, "BLOCK_ROWS", 1)
     path = logbook.write(tmp_path / f"log.{form}", logbook.table(rows=3000))
     url = f"memory://bucket/log.{form}"
     for paths in (url, "memory://bucket"):
