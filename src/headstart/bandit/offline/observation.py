@@ -26,6 +26,7 @@ from headstart.model.evidence import Evidence, find_fault
 from headstart.records import Array
 
 MIN_WEIGHT = 1.0 / MAX_VALUE  # of a round that counts
+MAX_MEAN_OF = 1e9  # rewards that one is the mean of: its round is √n times as large as others
 MAX_SUM = MAX_VALUE**2  # of the entries of evidence
 
 
@@ -215,9 +216,10 @@ def read_weights(weight: Any, count: int) -> Array:
 def read_counts(mean_of: Any, count: int, model: RewardModel) -> Array:
     """Of how many rewards each of ``count`` rewards is the mean, above 0."""
     refuse_means(model)
-    want = f"a number, or {count} of them, above 0"
+    want = f"a number, or {count} of them, above 0 and at most {MAX_MEAN_OF:g}"
     values = checks.finite_array("mean_of", mean_of, want)
-    if values.shape not in ((), (count,)) or not (values >= MIN_WEIGHT).all():
+    usable = (values >= MIN_WEIGHT) & (values <= MAX_MEAN_OF)
+    if values.shape not in ((), (count,)) or not usable.all():
         raise checks.invalid("mean_of", want, mean_of)
     return np.array(np.broadcast_to(values, count), dtype=np.float64)
 

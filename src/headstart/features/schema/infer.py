@@ -354,7 +354,7 @@ def kind_of(value: Any) -> str:
     if isinstance(value, Decimal) or checks.is_real(value):
         try:
             float(value)
-        except OverflowError:
+        except (OverflowError, ValueError):  # the latter of a signaling NaN
             return "huge number"
         return "number"
     if isinstance(value, str):
