@@ -63,7 +63,7 @@ class RewardSums(NamedTuple):
     change_squares, changes
         D and d, from which ω follows.
     fields
-        The sum of the columns of the actions that were rewarded.
+        The sum of the numbers of the actions that were rewarded.
     """
 
     rewards: float = 0.0
@@ -98,7 +98,7 @@ class RewardSums(NamedTuple):
 
     @property
     def mean_fields(self) -> Array | float:
-        """The mean columns of actions, 0 without rewards."""
+        """The mean numbers of the actions that were rewarded, 0 without rewards."""
         return self.fields / self.rewards if self.rewards > 0 else 0.0
 
     @property
